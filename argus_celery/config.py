@@ -1,0 +1,100 @@
+"""The settings, read once from ``app.conf.argus_*`` and validated before anything is written."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from argus_celery.errors import SettingError
+
+PREFIX = "argus_"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings. Durations are seconds. Attribute ``x`` is ``app.conf.argus_x``."""
+
+    store_url: str
+    lease_ttl: float = 30.0
+    sweep_interval: float = 5.0
+    dispatch_ttl: float = 60.0
+    dispatch_ttl_max: float = 600.0
+    dispatch_window: int = 1000
+    max_losses: int = 5
+    max_payload: int = 1024 * 1024
+    retention: float = 7 * 24 * 3600.0
+    default_project: str = "default"
+    durable_tasks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for check in (_check_types, _check_ranges, _check_patterns):
+            check(self)
+
+    @property
+    def renew_interval(self) -> float:
+        """Seconds between renewals: a third of the lease, so that two may fail."""
+        return self.lease_ttl / 3
+
+    @classmethod
+    def from_mapping(cls, given: Mapping[str, Any]) -> Settings:
+        """Build settings from ``{"argus_lease_ttl": 30, …}``; raises ``SettingError`` that names the setting."""
+        known = [field.name for field in fields(cls)]
+        values = {}
+        for name, value in given.items():
+            short = name.removeprefix(PREFIX)
+            if short not in known:
+                raise SettingError(f"unknown setting {name}.{_did_you_mean(short, known)}")
+            values[short] = value
+        if not values.get("store_url"):
+            raise SettingError(
+                "argus_store_url is not set: give Argus(app, store=...) or app.conf.argus_store_url"
+                " an SQLAlchemy URL, for example sqlite:///argus.db"
+            )
+        if isinstance(values.get("durable_tasks"), (list, set, frozenset)):
+            values["durable_tasks"] = tuple(values["durable_tasks"])
+        return cls(**values)
+
+
+def _did_you_mean(short: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(short, known, n=1)
+    return f" Did you mean {PREFIX}{near[0]}?" if near else f" Known: {', '.join(PREFIX + name for name in known)}"
+
+
+_DURATIONS = ("lease_ttl", "sweep_interval", "dispatch_ttl", "dispatch_ttl_max", "retention")
+_COUNTS = ("dispatch_window", "max_losses", "max_payload")
+
+
+def _check_types(settings: Settings) -> None:
+    for name in _DURATIONS:
+        value = getattr(settings, name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise SettingError(f"{PREFIX}{name} must be a number of seconds, not {value!r}")
+    for name in _COUNTS:
+        value = getattr(settings, name)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise SettingError(f"{PREFIX}{name} must be a whole number, not {value!r}")
+    for name in ("store_url", "default_project"):
+        value = getattr(settings, name)
+        if not isinstance(value, str) or not value:
+            raise SettingError(f"{PREFIX}{name} must be a non-empty text, not {value!r}")
+
+
+def _check_ranges(settings: Settings) -> None:
+    for name in _DURATIONS:
+        if not 0 < getattr(settings, name) < float("inf"):
+            raise SettingError(f"{PREFIX}{name} must be above 0 seconds, not {getattr(settings, name)!r}")
+    for name in _COUNTS:
+        if getattr(settings, name) < 1:
+            raise SettingError(f"{PREFIX}{name} must be at least 1, not {getattr(settings, name)!r}")
+    if settings.lease_ttl < 1:
+        raise SettingError(f"argus_lease_ttl must be at least 1 second, not {settings.lease_ttl!r}")
+    if settings.dispatch_ttl_max < settings.dispatch_ttl:
+        raise SettingError("argus_dispatch_ttl_max must not be below argus_dispatch_ttl")
+
+
+def _check_patterns(settings: Settings) -> None:
+    patterns = settings.durable_tasks
+    if isinstance(patterns, str) or not all(isinstance(p, str) and p for p in patterns):
+        raise SettingError(f"argus_durable_tasks must be a list of task name patterns, not {patterns!r}")

@@ -1,0 +1,52 @@
+"""What the rest of the store may ask of a database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Connection, Engine
+
+
+class Dialect:
+    """The contract; the defaults are those that hold on more than one database."""
+
+    name: ClassVar[str]
+    returning: ClassVar[bool] = True
+    """Does UPDATE … RETURNING exist? Otherwise granted rows are read back by their mark."""
+    conflict_codes: ClassVar[frozenset[str | int]] = frozenset()
+    missing_table_codes: ClassVar[frozenset[str | int]] = frozenset()
+
+    def create_engine(self, url: URL) -> Engine:
+        raise NotImplementedError
+
+    def autocommit(self, engine: Engine) -> Engine:
+        return engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    def now(self) -> sa.ColumnElement[int]:
+        raise NotImplementedError
+
+    def for_update(self, query: sa.Select[Any], *, skip_locked: bool = False) -> sa.Select[Any]:
+        return query.with_for_update(skip_locked=skip_locked)
+
+    def lock_project(self, connection: Connection, project_id: int, *, exclusive: bool) -> None:
+        """Many may hold it shared; steering (pause, resume, close, cancel, complete) excludes them. Until commit."""
+        raise NotImplementedError
+
+    def insert_new(self, connection: Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert the rows whose unique keys are not there yet; wait for a rival's uncommitted one."""
+        raise NotImplementedError
+
+    def code(self, error: sa.exc.DBAPIError) -> str | int | None:
+        raise NotImplementedError
+
+    def is_conflict(self, error: sa.exc.DBAPIError) -> bool:
+        """Deadlock, serialisation failure, lock wait: the whole transaction is worth repeating."""
+        return self.code(error) in self.conflict_codes
+
+    def is_missing_table(self, error: sa.exc.DBAPIError) -> bool:
+        return self.code(error) in self.missing_table_codes
+
+    def is_outage(self, error: sa.exc.DBAPIError) -> bool:
+        return error.connection_invalidated or isinstance(error, sa.exc.InterfaceError)

@@ -1,0 +1,161 @@
+"""The store's connections: one engine per process, whole transactions repeated on deadlock, outages named.
+
+An engine never crosses a fork: it is kept under the process id and made anew in a child.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Connection, Engine
+
+from argus_celery.errors import StoreError, StoreUnavailable
+from argus_celery.store.dialects import Dialect, dialect_of
+
+T = TypeVar("T")
+
+REPEATS = 10
+
+
+class Store:
+    """The SQL store of one app. Opening it connects to nothing.
+
+    ``clock_shift`` (milliseconds) is added to the database's clock; tests use it to make time pass.
+    """
+
+    def __init__(self, url: str | URL, *, app_name: str = "", on_connect: Callable[[Store], None] | None = None) -> None:
+        self.url = _parsed(url)
+        self.app_name = app_name
+        self.dialect: Dialect = dialect_of(self.url)
+        self.clock_shift = 0
+        self.outage = Outage()
+        self._on_connect = on_connect
+        self._engines: dict[int, Engine] = {}
+        self._prepared: set[int] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A spawned child gets the URL and makes its own engine."""
+        return {"url": self.url, "app_name": self.app_name, "clock_shift": self.clock_shift, "hook": self._on_connect}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["url"], app_name=state["app_name"], on_connect=state["hook"])  # type: ignore[misc]
+        self.clock_shift = state["clock_shift"]
+
+    @property
+    def dialect_name(self) -> str:
+        return self.dialect.name
+
+    @property
+    def engine(self) -> Engine:
+        pid = os.getpid()
+        engine = self._engines.get(pid)
+        return engine if engine is not None else self._new_engine(pid)
+
+    def _new_engine(self, pid: int) -> Engine:
+        if pid not in self._engines:
+            inherited = [self._engines[other] for other in self._engines if other != pid]
+            self._engines = {pid: self.dialect.create_engine(self.url)}
+            for engine in inherited:
+                engine.dispose(close=False)
+        return self._engines[pid]
+
+    @property
+    def now(self) -> sa.ColumnElement[int]:
+        """The database's clock in integer milliseconds, read by the statement it stands in."""
+        now = self.dialect.now()
+        return now + self.clock_shift if self.clock_shift else now
+
+    def transaction(self, work: Callable[[Connection], T]) -> T:
+        """Run ``work`` in one transaction and commit. Deadlocks repeat the whole; an outage is ``StoreUnavailable``."""
+
+        def attempt() -> T:
+            with self.engine.begin() as connection:
+                return work(connection)
+
+        return self._repeated(attempt)
+
+    def statement(self, work: Callable[[Connection], T]) -> T:
+        """Run ``work``, which is one statement, in autocommit."""
+
+        def attempt() -> T:
+            with self.dialect.autocommit(self.engine).connect() as connection:
+                return work(connection)
+
+        return self._repeated(attempt)
+
+    def dispose(self) -> None:
+        """Close this process's connections."""
+        engine = self._engines.pop(os.getpid(), None)
+        if engine is not None:
+            engine.dispose()
+
+    def _repeated(self, attempt: Callable[[], T]) -> T:
+        for repeat in range(REPEATS):
+            try:
+                self._prepare()
+                result = attempt()
+            except sa.exc.DBAPIError as error:
+                if self.dialect.is_conflict(error) and repeat < REPEATS - 1:
+                    time.sleep(random.uniform(0, 0.01 * 2**repeat))
+                    continue
+                raise self._named(error) from error
+            except (sa.exc.TimeoutError, OSError) as error:
+                raise self._away(error) from error
+            self.outage.over()
+            return result
+        raise AssertionError("unreachable")
+
+    def _prepare(self) -> None:
+        """Once per process, before its first use; the hook goes to ``engine`` directly and may run twice in two threads."""
+        pid = os.getpid()
+        if self._on_connect is not None and pid not in self._prepared:
+            self._on_connect(self)
+            self._prepared.add(pid)
+
+    def _named(self, error: sa.exc.DBAPIError) -> Exception:
+        if self.dialect.is_outage(error):
+            return self._away(error)
+        if self.dialect.is_missing_table(error):
+            return StoreError(
+                f"the store {self.url.render_as_string(hide_password=True)} has no Argus tables"
+                f" (or of another version): run  celery -A {self.app_name or 'your_app'} argus init"
+            )
+        return error
+
+    def _away(self, error: Exception) -> StoreUnavailable:
+        self.outage.begin()
+        return StoreUnavailable(
+            f"the store {self.url.render_as_string(hide_password=True)} cannot be reached: {error.__cause__ or error}"
+        )
+
+
+class Outage:
+    """What this process saw of the store being away, in monotonic seconds."""
+
+    def __init__(self) -> None:
+        self.since: float | None = None
+        self.ended_at = float("-inf")
+
+    def begin(self) -> None:
+        if self.since is None:
+            self.since = time.monotonic()
+
+    def over(self) -> None:
+        if self.since is not None:
+            self.since, self.ended_at = None, time.monotonic()
+
+    def recent(self, seconds: float) -> bool:
+        """Is the store away, or was it until less than ``seconds`` ago?"""
+        return self.since is not None or time.monotonic() - self.ended_at < seconds
+
+
+def _parsed(url: str | URL) -> URL:
+    try:
+        return sa.make_url(url)
+    except sa.exc.ArgumentError as error:
+        raise StoreError(f"argus_store_url {url!r} is not an SQLAlchemy URL, for example sqlite:///argus.db") from error
