@@ -100,6 +100,8 @@ class Enqueued:
     created: bool
     token: int
     """0 where the row stays in the store for now; else the token its message bears."""
+    differs: bool = False
+    """The id or key was known with another task or other arguments: the first wins."""
 
 
 @dataclass(frozen=True, slots=True)

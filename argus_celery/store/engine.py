@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -20,6 +21,10 @@ from argus_celery.store.dialects import Dialect, dialect_of
 T = TypeVar("T")
 
 REPEATS = 10
+
+
+class DuplicateRow(StoreError):
+    """A row with this unique key is there already; flows look and go on."""
 
 
 class Store:
@@ -88,6 +93,19 @@ class Store:
 
         return self._repeated(attempt)
 
+    @contextmanager
+    def open(self) -> Iterator[Connection]:
+        """A transaction whose work is not ours to repeat: the user's. Only an outage is named anew."""
+        try:
+            self._prepare()
+            with self.engine.begin() as connection:
+                yield connection
+        except sa.exc.DBAPIError as error:
+            if self.dialect.is_outage(error):
+                raise self._away(error) from error
+            raise
+        self.outage.over()
+
     def dispose(self) -> None:
         """Close this process's connections."""
         engine = self._engines.pop(os.getpid(), None)
@@ -125,6 +143,8 @@ class Store:
                 f"the store {self.url.render_as_string(hide_password=True)} has no Argus tables"
                 f" (or of another version): run  celery -A {self.app_name or 'your_app'} argus init"
             )
+        if isinstance(error, sa.exc.IntegrityError):
+            return DuplicateRow(str(error.orig))
         return error
 
     def _away(self, error: Exception) -> StoreUnavailable:

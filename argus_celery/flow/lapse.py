@@ -1,0 +1,87 @@
+"""Lapse: a holder is gone. Its runs end as lost, are charged, and the worn-out ones become dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.engine import Connection
+
+from argus_celery import signals
+from argus_celery.flow.publish import send
+from argus_celery.flow.requeue import dispatch_own
+from argus_celery.flow.runtime import Runtime
+from argus_celery.records import AttemptOutcome, Dispatch, TaskState
+from argus_celery.store import attempts, leases, tasks
+from argus_celery.store.leases import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Lapsed:
+    """Rows whose run was lost, by what becomes of them."""
+
+    rows: tuple[Lease, ...]
+    alive: tuple[Lease, ...]
+    dead: tuple[tuple[Lease, int, str], ...]
+    """With the losses and the reason."""
+    charged: bool
+
+
+def lapse(rt: Runtime, holder: str, task_id: str, token: int, detail: str) -> TaskState | None:
+    """The process that ran this claim is known to be gone: do at once what dispatch would do after the TTL.
+
+    ``QUEUED``: another run is on its way. ``DEAD``: it was lost too often. ``None``: the claim was not held (any more).
+    """
+    lapsed, ours = rt.store.transaction(lambda connection: _write(rt, connection, holder, (task_id, token), detail))
+    announce(rt, lapsed)
+    send(rt, ours)
+    if not lapsed.rows:
+        return None
+    return TaskState.DEAD if lapsed.dead else TaskState.QUEUED
+
+
+def _write(
+    rt: Runtime, connection: Connection, holder: str, claim: tuple[str, int], detail: str
+) -> tuple[Lapsed, list[Dispatch]]:
+    rows = leases.lock_held(rt.store, connection, holder, [claim])
+    lapsed = end_lost(rt, connection, rows, detail, charged=True)
+    alive = [row.task_id for row in lapsed.alive]
+    if alive:
+        leases.hand_back(rt.store, connection, alive)
+    return lapsed, dispatch_own(rt, connection, alive)
+
+
+def end_lost(rt: Runtime, connection: Connection, rows: Sequence[Lease], detail: str, *, charged: bool) -> Lapsed:
+    """Note the attempts of these locked, worker-held rows as lost; bury those that were lost too often."""
+    started = [row.task_id for row in rows if row.started]
+    if not rows:
+        return Lapsed((), (), (), charged)
+    attempts.append(rt.store, connection, [row.task_id for row in rows], AttemptOutcome.LOST, detail)
+    if started:
+        tasks.note_attempt(connection, started)
+    if not charged or not started:
+        return Lapsed(tuple(rows), tuple(rows), (), False)
+    tasks.charge_loss(connection, started)
+    worn = tasks.worn_out(connection, started)
+    dead = [_bury(rt, connection, row, worn[row.task_id], detail) for row in rows if row.task_id in worn]
+    return Lapsed(tuple(rows), tuple(row for row in rows if row.task_id not in worn), tuple(dead), True)
+
+
+def _bury(rt: Runtime, connection: Connection, row: Lease, losses: int, detail: str) -> tuple[Lease, int, str]:
+    """A dead letter: ended, with its errbacks still owed (``deliver`` pays them once)."""
+    reason = f"lost its worker {losses} times (argus_max_losses); the last time: {detail}"
+    leases.delete_all(connection, [row.task_id])
+    tasks.end(
+        rt.store, connection, row.task_id, row.token, TaskState.DEAD, ran=False, error=reason, undelivered=True
+    )
+    return row, losses, reason
+
+
+def announce(rt: Runtime, lapsed: Lapsed) -> None:
+    sender = rt.store.app_name
+    for row in lapsed.rows:
+        signals.lease_lapsed.send(
+            sender=sender, task_id=row.task_id, token=row.token, holder=row.holder, charged=lapsed.charged
+        )
+    for row, losses, reason in lapsed.dead:
+        signals.task_dead.send(sender=sender, task_id=row.task_id, token=row.token, losses=losses, reason=reason)

@@ -1,0 +1,31 @@
+"""Dispatching one's own rows within the transaction that gave them up, so that a hand-over costs no sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from sqlalchemy.engine import Connection
+
+from argus_celery.flow.runtime import Runtime
+from argus_celery.records import QUEUE, Dispatch
+from argus_celery.store import leases, tasks
+from argus_celery.store.leases import Lease
+
+
+def dispatch_own(rt: Runtime, connection: Connection, ids: Collection[str]) -> list[Dispatch]:
+    """Hand those of these rows that are due now to the queue; they had a place in its window before."""
+    return to_queue(rt, connection, leases.due_of(rt.store, connection, ids)) if ids else []
+
+
+def to_queue(rt: Runtime, connection: Connection, rows: Sequence[Lease]) -> list[Dispatch]:
+    """Hand these locked rows to the queue; returns the messages to publish after the commit, in order."""
+    if not rows:
+        return []
+    leases.hand_to_queue(rt.store, connection, rows, rt.dispatch_ttl_ms, rt.dispatch_ttl_max_ms)
+    messages = tasks.messages(connection, [row.task_id for row in rows])
+    return [Dispatch(row.task_id, token_when_queued(row), messages[row.task_id]) for row in rows]
+
+
+def token_when_queued(row: Lease) -> int:
+    """The token rises unless the queue held the row already: nobody was granted anything since."""
+    return row.token if row.holder == QUEUE else row.token + 1

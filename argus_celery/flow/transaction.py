@@ -1,0 +1,44 @@
+"""A running task's own transaction: its writes and the fence check in one commit, in the store's database."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy.engine import Connection
+
+from argus_celery.errors import StoreError
+from argus_celery.flow.complete import lost
+from argus_celery.flow.runtime import Runtime
+from argus_celery.records import Claim
+from argus_celery.store import leases
+
+
+@contextmanager
+def transaction(rt: Runtime, claim: Claim) -> Iterator[Connection]:
+    """Lock the lease, run the caller's writes, commit. A take-over waits for the commit or has won already.
+
+    Raises ``LeaseLost`` with nothing written if the claim is not held. The lapse is moved on at the lock and before the
+    commit. On SQLite this holds the only writer, renewals included, and is refused once it has taken half the TTL.
+    """
+    began = time.monotonic()
+    with rt.store.open() as connection:
+        _extend(rt, connection, claim)
+        yield connection
+        _check_duration(rt, claim, time.monotonic() - began)
+        _extend(rt, connection, claim)
+
+
+def _extend(rt: Runtime, connection: Connection, claim: Claim) -> None:
+    if not leases.extend(rt.store, connection, claim.task_id, claim.token, claim.holder):
+        raise lost(claim)
+
+
+def _check_duration(rt: Runtime, claim: Claim, seconds: float) -> None:
+    limit = claim.ttl_ms / 2000
+    if rt.store.dialect_name == "sqlite" and seconds > limit:
+        raise StoreError(
+            f"task {claim.task_id}: a transaction of {seconds:.1f} s on an SQLite store keeps every other writer out;"
+            f" more than {limit:g} s (half of argus_lease_ttl) is rolled back. Compute first, then write"
+        )

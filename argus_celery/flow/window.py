@@ -1,0 +1,39 @@
+"""The dispatch window as an enqueuing process sees it: how many messages of a queue it may still send directly.
+
+The store is asked at most every ``FRESH`` seconds, so the window is soft by what several producers send meanwhile;
+dispatch itself counts exactly.
+"""
+
+from __future__ import annotations
+
+import time
+
+from sqlalchemy.engine import Connection
+
+from argus_celery.store import leases
+from argus_celery.store.engine import Store
+
+FRESH = 1.0
+FRESH_WHEN_FULL = 0.1
+
+
+class Window:
+    def __init__(self) -> None:
+        self._free: dict[str, tuple[int, float]] = {}
+
+    def take(self, store: Store, connection: Connection, size: int, queue: str) -> bool:
+        """May one more message of this queue go to the broker at once? Not while older ones wait in the store."""
+        free, until = self._free.get(queue, (0, 0.0))
+        if time.monotonic() >= until:
+            free, until = self._look(store, connection, size, queue)
+        self._free[queue] = (max(free - 1, 0), until)
+        return free > 0
+
+    def forget(self) -> None:
+        """Look again at the next call."""
+        self._free.clear()
+
+    def _look(self, store: Store, connection: Connection, size: int, queue: str) -> tuple[int, float]:
+        older_wait = any(level.queue == queue for level in leases.heads(store, connection).due_levels())
+        free = 0 if older_wait else size - leases.in_broker(connection).get(queue, 0)
+        return free, time.monotonic() + (FRESH if free > 0 else FRESH_WHEN_FULL)

@@ -1,0 +1,23 @@
+"""Rows of attempts: one per run, appended when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from argus_celery.records import AttemptOutcome
+from argus_celery.store.engine import Store
+from argus_celery.store.schema import attempts, leases
+
+
+def append(
+    store: Store, connection: Connection, ids: Collection[str], outcome: AttemptOutcome, detail: str | None = None
+) -> None:
+    """Append an attempt for each of these leases as it stands; before the lease is changed or deleted."""
+    lease = leases.c
+    finished = (store.now, sa.literal(str(outcome)), sa.literal(detail, sa.Text()))
+    source = sa.select(lease.task_id, lease.token, lease.holder, lease.started_at, *finished)
+    columns = ["task_id", "token", "holder", "started_at", "finished_at", "outcome", "detail"]
+    connection.execute(sa.insert(attempts).from_select(columns, source.where(lease.task_id.in_(ids))))

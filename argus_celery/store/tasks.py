@@ -1,0 +1,158 @@
+"""Rows of tasks: written at enqueue, at the end, and where an attempt ended without ending the task."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from argus_celery.records import Message, TaskState
+from argus_celery.store.engine import Store
+from argus_celery.store.envelope import seal, unseal
+from argus_celery.store.schema import tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A task that is there already."""
+
+    id: str
+    project_id: int
+    key: str | None
+    name: str
+    body: bytes
+    outcome: TaskState | None
+
+
+@dataclass(frozen=True, slots=True)
+class Debt:
+    """An ended task that still owes its outcome to a foreign result backend, or (dead) its errbacks."""
+
+    task_id: str
+    token: int
+    name: str
+    project_id: int
+    state: TaskState
+    result: bytes | None
+    error: str | None
+    message: Message
+
+
+def insert(store: Store, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert new tasks; ``DuplicateRow`` if an id or key is there already."""
+    connection.execute(sa.insert(tasks).values(created_at=store.now), list(rows))
+
+
+def known(connection: Connection, ids: Collection[str], keys: Collection[tuple[int, str]]) -> list[Known]:
+    """The tasks that have one of these ids or (project, key)s."""
+    c = tasks.c
+    query = sa.select(c.id, c.project_id, c.key, c.name, c.body, c.outcome)
+    rows = list(connection.execute(query.where(c.id.in_(ids)))) if ids else []
+    for project_id in sorted({project_id for project_id, _ in keys}):
+        wanted = [key for other, key in keys if other == project_id]
+        rows += connection.execute(query.where(c.project_id == project_id, c.key.in_(wanted)))
+    return [
+        Known(r.id, r.project_id, r.key, r.name, bytes(r.body), TaskState(r.outcome) if r.outcome else None) for r in rows
+    ]
+
+
+def messages(connection: Connection, ids: Collection[str]) -> dict[str, Message]:
+    """The stored message of each task."""
+    query = sa.select(tasks.c.id, tasks.c.message, tasks.c.body).where(tasks.c.id.in_(ids))
+    return {row.id: unseal(row.message, row.body) for row in connection.execute(query)}
+
+
+def ended_by(connection: Connection, task_id: str, token: int) -> TaskState | None:
+    """The outcome, if it was written under this token."""
+    query = sa.select(tasks.c.outcome).where(tasks.c.id == task_id, tasks.c.fence == token)
+    outcome = connection.execute(query).scalar()
+    return TaskState(outcome) if outcome else None
+
+
+def end(
+    store: Store,
+    connection: Connection,
+    task_id: str,
+    token: int,
+    state: TaskState,
+    *,
+    ran: bool,
+    result: bytes | None = None,
+    error: str | None = None,
+    undelivered: bool = False,
+) -> None:
+    """Write the one terminal outcome. The caller has just deleted the lease that bore ``token``."""
+    connection.execute(
+        sa.update(tasks)
+        .where(tasks.c.id == task_id)
+        .values(
+            outcome=state,
+            fence=token,
+            finished_at=store.now,
+            result=result,
+            error=error,
+            undelivered=int(undelivered),
+            attempts=tasks.c.attempts + int(ran),
+        )
+    )
+
+
+def note_attempt(connection: Connection, ids: Collection[str]) -> None:
+    """A run ended without ending the task."""
+    connection.execute(sa.update(tasks).where(tasks.c.id.in_(ids)).values(attempts=tasks.c.attempts + 1))
+
+
+def charge_loss(connection: Connection, ids: Collection[str]) -> None:
+    connection.execute(sa.update(tasks).where(tasks.c.id.in_(ids)).values(losses=tasks.c.losses + 1))
+
+
+def worn_out(connection: Connection, ids: Collection[str]) -> dict[str, int]:
+    """Those of ``ids`` whose losses have reached their limit, with the losses."""
+    query = sa.select(tasks.c.id, tasks.c.losses).where(tasks.c.id.in_(ids), tasks.c.losses >= tasks.c.max_losses)
+    return {row.id: row.losses for row in connection.execute(query)}
+
+
+def replace_message(connection: Connection, task_id: str, name: str, queue: str, priority: int, message: Message) -> None:
+    """A retry or replace: the task goes on with another message."""
+    envelope, body = seal(message)
+    connection.execute(
+        sa.update(tasks)
+        .where(tasks.c.id == task_id)
+        .values(
+            name=name,
+            queue=queue,
+            priority=priority,
+            message=envelope,
+            body=body,
+            retries=tasks.c.retries + 1,
+            attempts=tasks.c.attempts + 1,
+        )
+    )
+
+
+def debts(connection: Connection, limit: int) -> list[Debt]:
+    c = tasks.c
+    columns = (c.id, c.fence, c.name, c.project_id, c.outcome, c.result, c.error, c.message, c.body)
+    rows = connection.execute(sa.select(*columns).where(c.undelivered > 0).order_by(c.undelivered, c.id).limit(limit))
+    return [
+        Debt(
+            task_id=r.id,
+            token=r.fence,
+            name=r.name,
+            project_id=r.project_id,
+            state=TaskState(r.outcome),
+            result=None if r.result is None else bytes(r.result),
+            error=r.error,
+            message=unseal(r.message, r.body),
+        )
+        for r in rows
+    ]
+
+
+def settle(connection: Connection, task_id: str, token: int) -> bool:
+    """Strike out the debt; False if it was struck out before."""
+    where = (tasks.c.id == task_id, tasks.c.fence == token, tasks.c.undelivered > 0)
+    return connection.execute(sa.update(tasks).where(*where).values(undelivered=0)).rowcount > 0
