@@ -23,7 +23,8 @@ TRUST_MARGIN = 0.1
 def claim(rt: Runtime, holder: str, deliveries: Sequence[Delivery], mark: str | None = None) -> list[Claim | None]:
     """Claim these deliveries in one statement; ``None`` for each that is stale, and to be dropped quietly.
 
-    While the store is away the call waits and repeats; the mark finds what an attempt whose answer was lost was granted.
+    While the store is away the call waits and repeats; the mark finds what was granted by an attempt whose answer
+    was lost.
     """
     ask = _Asking(rt, holder, mark or uuid.uuid4().hex, deliveries)
     granted = wait_out(ask)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
 from sqlalchemy.engine import Connection
 
 from argus_celery import signals
@@ -12,8 +15,21 @@ from argus_celery.flow.publish import send
 from argus_celery.flow.runtime import Runtime
 from argus_celery.records import AttemptOutcome, Claim, NewTask, Outcome, TaskState
 from argus_celery.store import attempts, leases, projects, tasks
+from argus_celery.store.tasks import Ending
+
+Finished = tuple[Claim, Outcome]
 
 _ATTEMPT = {TaskState.SUCCEEDED: AttemptOutcome.SUCCEEDED}
+
+
+@dataclass
+class Written:
+    """What one completing transaction wrote."""
+
+    ours: set[tuple[str, int]] = field(default_factory=set)
+    """Claims whose outcome stands: written now, or by a commit whose answer was lost."""
+    continuations: tuple[NewTask, ...] = ()
+    recorded: Recorded = field(default_factory=Recorded)
 
 
 def complete(rt: Runtime, claim: Claim, outcome: Outcome) -> None:
@@ -21,48 +37,90 @@ def complete(rt: Runtime, claim: Claim, outcome: Outcome) -> None:
 
     Waits while the store is away. Raises ``LeaseLost``, with nothing written, if the claim is not held any more.
     """
-    check_payloads(rt, outcome.continuations)
-    recorded = wait_out(lambda: past_rivals(lambda: rt.store.transaction(lambda c: _write(rt, c, claim, outcome))))
-    _announce(rt, claim, outcome)
-    if recorded.enqueued:
-        announce(rt, outcome.continuations, recorded)
-    send(rt, recorded.dispatches)
-
-
-def _write(rt: Runtime, connection: Connection, claim: Claim, outcome: Outcome) -> Recorded:
-    continuations = _allowed(rt, connection, claim, outcome)
-    attempt = _ATTEMPT.get(outcome.state, AttemptOutcome.FAILED)
-    attempts.append(rt.store, connection, [claim.task_id], attempt, outcome.error)
-    if not leases.delete(connection, claim.task_id, claim.token, claim.holder):
-        if tasks.ended_by(connection, claim.task_id, claim.token):
-            return Recorded()  # a commit whose answer was lost
+    if not complete_many(rt, [(claim, outcome)])[0]:
         raise lost(claim)
-    tasks.end(
-        rt.store,
-        connection,
-        claim.task_id,
-        claim.token,
-        outcome.state,
-        ran=True,
-        result=outcome.result,
-        error=outcome.error,
-        undelivered=outcome.undelivered,
-    )
-    return record(rt, connection, continuations, look=True) if continuations else Recorded()
 
 
-def _allowed(rt: Runtime, connection: Connection, claim: Claim, outcome: Outcome) -> tuple[NewTask, ...]:
-    """Continuations of a cancelled project do not happen; the outcome stands."""
-    if not outcome.continuations:
-        return ()
-    project = projects.shared(rt.store, connection, {claim.project_id}).get(claim.project_id)
-    return outcome.continuations if project is not None and project.status.live else ()
+def complete_many(rt: Runtime, finished: Sequence[Finished]) -> list[bool]:
+    """End all these tasks in one transaction; says of each whether its claim was held and the outcome stands.
+
+    The claims are one worker's. Waits while the store is away.
+    """
+    for _, outcome in finished:
+        check_payloads(rt, outcome.continuations)
+    written = wait_out(lambda: past_rivals(lambda: rt.store.transaction(lambda c: _write(rt, c, finished))))
+    for claim, outcome in finished:
+        if (claim.task_id, claim.token) in written.ours:
+            _announce(rt, claim, outcome)
+    announce(rt, written.continuations, written.recorded)
+    send(rt, written.recorded.dispatches)
+    return [(claim.task_id, claim.token) in written.ours for claim, _ in finished]
 
 
 def lost(claim: Claim) -> LeaseLost:
     return LeaseLost(
         f"task {claim.task_id}: token {claim.token} is not the lease's any more; nothing of this run was written"
     )
+
+
+def _write(rt: Runtime, connection: Connection, finished: Sequence[Finished]) -> Written:
+    cancelled = _cancelled(rt, connection, finished)
+    held = _lock(rt, connection, finished)
+    ours = [(claim, outcome) for claim, outcome in finished if (claim.task_id, claim.token) in held]
+    _end(rt, connection, ours)
+    written = Written(held | _answer_lost(connection, finished, held))
+    written.continuations = tuple(
+        one for claim, outcome in ours if claim.project_id not in cancelled for one in outcome.continuations
+    )
+    if written.continuations:
+        written.recorded = record(rt, connection, written.continuations, look=True)
+    return written
+
+
+def _cancelled(rt: Runtime, connection: Connection, finished: Sequence[Finished]) -> set[int]:
+    """Projects that allow no continuations; the outcome of the run stands all the same. First in the lock order."""
+    leading_on = {claim.project_id for claim, outcome in finished if outcome.continuations}
+    found = projects.shared(rt.store, connection, leading_on)
+    return {id_ for id_ in leading_on if id_ not in found or not found[id_].status.live}
+
+
+def _lock(rt: Runtime, connection: Connection, finished: Sequence[Finished]) -> set[tuple[str, int]]:
+    holder = finished[0][0].holder
+    claims = [(claim.task_id, claim.token) for claim, _ in finished]
+    return {(row.task_id, row.token) for row in leases.lock_held(rt.store, connection, holder, claims)}
+
+
+def _end(rt: Runtime, connection: Connection, ours: Sequence[Finished]) -> None:
+    if not ours:
+        return
+    alike: dict[tuple[AttemptOutcome, str | None], list[str]] = {}
+    for claim, outcome in ours:
+        attempt = _ATTEMPT.get(outcome.state, AttemptOutcome.FAILED)
+        alike.setdefault((attempt, outcome.error), []).append(claim.task_id)
+    for (attempt, error), ids in alike.items():
+        attempts.append(rt.store, connection, ids, attempt, error)
+    leases.delete_all(connection, [claim.task_id for claim, _ in ours])
+    tasks.end(rt.store, connection, [_ending(claim, outcome) for claim, outcome in ours])
+
+
+def _ending(claim: Claim, outcome: Outcome) -> Ending:
+    return Ending(
+        claim.task_id,
+        claim.token,
+        outcome.state,
+        error=outcome.error,
+        result=outcome.result,
+        ran=True,
+        undelivered=outcome.undelivered,
+    )
+
+
+def _answer_lost(
+    connection: Connection, finished: Sequence[Finished], held: set[tuple[str, int]]
+) -> set[tuple[str, int]]:
+    """A commit whose answer was lost is no refusal: the task ended under this very token."""
+    missing = {(claim.task_id, claim.token) for claim, _ in finished} - held
+    return {claim for claim in missing if tasks.ended_by(connection, *claim)}
 
 
 def _announce(rt: Runtime, claim: Claim, outcome: Outcome) -> None:

@@ -16,6 +16,7 @@ from argus_celery.flow.runtime import Runtime
 from argus_celery.records import QUEUE, Dispatch, DispatchReport, TaskState
 from argus_celery.store import leases, projects, tasks
 from argus_celery.store.leases import Heads, Lease
+from argus_celery.store.tasks import Ending
 
 
 @dataclass
@@ -24,7 +25,7 @@ class Taken:
 
     rows: list[Lease] = field(default_factory=list)
     more: bool = False
-    lapsed: Lapsed = Lapsed((), (), (), False)
+    lapsed: Lapsed = field(default_factory=Lapsed)
     ended: list[str] = field(default_factory=list)
     dispatches: list[Dispatch] = field(default_factory=list)
 
@@ -92,21 +93,20 @@ def _without_the_ended(rt: Runtime, connection: Connection, rows: Sequence[Lease
     """
     status = projects.read(connection, {row.project_id for row in rows})
     going: list[Lease] = []
+    endings: list[Ending] = []
     for row in rows:
         project = status.get(row.project_id)
         if project is None or not project.status.live:
-            taken.ended.append(_end(rt, connection, row, TaskState.CANCELLED, "the project was cancelled"))
+            endings.append(Ending(row.task_id, row.token, TaskState.CANCELLED, "the project was cancelled"))
         elif row.expired:
-            taken.ended.append(_end(rt, connection, row, TaskState.EXPIRED, "expired before it could run"))
+            endings.append(Ending(row.task_id, row.token, TaskState.EXPIRED, "expired before it could run"))
         elif project.paused:
             leases.hand_back(rt.store, connection, [row.task_id])
             leases.park(connection, [row.task_id])
         else:
             going.append(row)
+    taken.ended = [ending.task_id for ending in endings]
+    if endings:
+        leases.delete_all(connection, taken.ended)
+        tasks.end(rt.store, connection, endings)
     return going
-
-
-def _end(rt: Runtime, connection: Connection, row: Lease, state: TaskState, why: str) -> str:
-    leases.delete_all(connection, [row.task_id])
-    tasks.end(rt.store, connection, row.task_id, row.token, state, ran=False, error=why)
-    return row.task_id

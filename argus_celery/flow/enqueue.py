@@ -34,7 +34,8 @@ class Recorded:
 def enqueue(rt: Runtime, new: Sequence[NewTask], publish: Publish | None = None) -> list[Enqueued]:
     """Record tasks and publish them; a known id or key returns the first task. One transaction per 500.
 
-    Raises ``PayloadTooLarge`` and ``ProjectClosed`` before anything is written, ``StoreUnavailable`` with nothing published.
+    Raises ``PayloadTooLarge`` and ``ProjectClosed`` before anything is written; ``StoreUnavailable`` with nothing
+    published.
     """
     check_payloads(rt, new)
     placed = [_in_project(rt, task) for task in new]
@@ -73,18 +74,16 @@ def _in_project(rt: Runtime, task: NewTask) -> NewTask:
 
 def _commit(rt: Runtime, batch: Sequence[NewTask], *, adopted: bool = False) -> Recorded:
     """A rival's same key, or a commit whose answer was lost, is met by looking before the second try."""
-    look = any(task.key is not None for task in batch) or adopted
-    for last_try in (False, False, True):
-        try:
-            return rt.store.transaction(lambda connection: record(rt, connection, batch, look=look, adopted=adopted))
-        except DuplicateRow:
-            if last_try:
-                raise
-        except StoreUnavailable:
-            if last_try or look:
-                raise
-        look = True
-    raise AssertionError("unreachable")
+
+    def write(look: bool) -> Recorded:
+        return rt.store.transaction(lambda connection: record(rt, connection, batch, look=look, adopted=adopted))
+
+    if adopted or any(task.key is not None for task in batch):
+        return past_rivals(lambda: write(look=True))
+    try:
+        return write(look=False)
+    except (DuplicateRow, StoreUnavailable):
+        return past_rivals(lambda: write(look=True))
 
 
 def record(

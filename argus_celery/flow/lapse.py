@@ -14,17 +14,18 @@ from argus_celery.flow.runtime import Runtime
 from argus_celery.records import AttemptOutcome, Dispatch, TaskState
 from argus_celery.store import attempts, leases, tasks
 from argus_celery.store.leases import Lease
+from argus_celery.store.tasks import Ending
 
 
 @dataclass(frozen=True, slots=True)
 class Lapsed:
     """Rows whose run was lost, by what becomes of them."""
 
-    rows: tuple[Lease, ...]
-    alive: tuple[Lease, ...]
-    dead: tuple[tuple[Lease, int, str], ...]
+    rows: tuple[Lease, ...] = ()
+    alive: tuple[Lease, ...] = ()
+    dead: tuple[tuple[Lease, int, str], ...] = ()
     """With the losses and the reason."""
-    charged: bool
+    charged: bool = False
 
 
 def lapse(rt: Runtime, holder: str, task_id: str, token: int, detail: str) -> TaskState | None:
@@ -55,7 +56,7 @@ def end_lost(rt: Runtime, connection: Connection, rows: Sequence[Lease], detail:
     """Note the attempts of these locked, worker-held rows as lost; bury those that were lost too often."""
     started = [row.task_id for row in rows if row.started]
     if not rows:
-        return Lapsed((), (), (), charged)
+        return Lapsed()
     attempts.append(rt.store, connection, [row.task_id for row in rows], AttemptOutcome.LOST, detail)
     if started:
         tasks.note_attempt(connection, started)
@@ -63,18 +64,21 @@ def end_lost(rt: Runtime, connection: Connection, rows: Sequence[Lease], detail:
         return Lapsed(tuple(rows), tuple(rows), (), False)
     tasks.charge_loss(connection, started)
     worn = tasks.worn_out(connection, started)
-    dead = [_bury(rt, connection, row, worn[row.task_id], detail) for row in rows if row.task_id in worn]
+    dead = [(row, worn[row.task_id], _reason(worn[row.task_id], detail)) for row in rows if row.task_id in worn]
+    _bury(rt, connection, dead)
     return Lapsed(tuple(rows), tuple(row for row in rows if row.task_id not in worn), tuple(dead), True)
 
 
-def _bury(rt: Runtime, connection: Connection, row: Lease, losses: int, detail: str) -> tuple[Lease, int, str]:
-    """A dead letter: ended, with its errbacks still owed (``deliver`` pays them once)."""
-    reason = f"lost its worker {losses} times (argus_max_losses); the last time: {detail}"
-    leases.delete_all(connection, [row.task_id])
-    tasks.end(
-        rt.store, connection, row.task_id, row.token, TaskState.DEAD, ran=False, error=reason, undelivered=True
-    )
-    return row, losses, reason
+def _reason(losses: int, detail: str) -> str:
+    return f"lost its worker {losses} times (argus_max_losses); the last time: {detail}"
+
+
+def _bury(rt: Runtime, connection: Connection, dead: Sequence[tuple[Lease, int, str]]) -> None:
+    """Dead letters: ended, with their errbacks still owed (``deliver`` pays them once)."""
+    if dead:
+        leases.delete_all(connection, [row.task_id for row, _, _ in dead])
+        endings = [Ending(row.task_id, row.token, TaskState.DEAD, why, undelivered=True) for row, _, why in dead]
+        tasks.end(rt.store, connection, endings)
 
 
 def announce(rt: Runtime, lapsed: Lapsed) -> None:

@@ -15,7 +15,7 @@ NOTHING = Renewal(frozenset(), frozenset())
 def renew(rt: Runtime, holder: str, claims: Collection[tuple[str, int]]) -> Renewal:
     """Renew these (task, token) claims. A row that another transaction has locked is skipped, and is not lost.
 
-    Lost is what was seen under another token or holder, or is gone; a claim that its process has yet to make is neither.
+    Lost is what was seen under another token or holder, or is gone; a claim yet to be made is neither.
     """
     if not claims:
         return NOTHING
@@ -32,9 +32,7 @@ def renew(rt: Runtime, holder: str, claims: Collection[tuple[str, int]]) -> Rene
 def _lost(rt: Runtime, holder: str, missing: set[tuple[str, int]]) -> frozenset[tuple[str, int]]:
     ids = [task_id for task_id, _ in missing]
     standing = rt.store.statement(lambda connection: leases.standing(connection, ids))
-    return frozenset(
-        (task_id, token) for task_id, token in missing if _is_lost(standing.get(task_id), token, holder)
-    )
+    return frozenset((task_id, token) for task_id, token in missing if _is_lost(standing.get(task_id), token, holder))
 
 
 def _is_lost(row: tuple[int, str] | None, token: int, holder: str) -> bool:

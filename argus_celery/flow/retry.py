@@ -12,6 +12,7 @@ from argus_celery.flow.requeue import dispatch_own
 from argus_celery.flow.runtime import Runtime
 from argus_celery.records import AttemptOutcome, Claim, Dispatch, NewTask, TaskState
 from argus_celery.store import attempts, leases, projects, tasks
+from argus_celery.store.tasks import Ending
 
 
 def retry(rt: Runtime, claim: Claim, task: NewTask, detail: str | None = None) -> None:
@@ -32,7 +33,8 @@ def _write(rt: Runtime, connection: Connection, claim: Claim, task: NewTask, det
     attempts.append(store, connection, [id_], AttemptOutcome.RETRIED, detail)
     if project is None or not project.status.live:
         leases.delete_all(connection, [id_])
-        tasks.end(store, connection, id_, claim.token, TaskState.CANCELLED, ran=True, error="the project was cancelled")
+        why = "the project was cancelled"
+        tasks.end(store, connection, [Ending(id_, claim.token, TaskState.CANCELLED, why, ran=True)])
         return []
     queue = task.message.queue
     tasks.replace_message(connection, id_, task.name, queue, task.priority, task.message)

@@ -1,4 +1,4 @@
-"""Steering a project: open, close, pause, resume, cancel, and its completion, each under the project's exclusive lock."""
+"""Steering a project: open, close, pause, resume, cancel, complete, each under the project's exclusive lock."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from argus_celery.records import ProjectStatus, TaskState
 from argus_celery.store import leases, projects, tasks
 from argus_celery.store.engine import DuplicateRow
 from argus_celery.store.projects import Project
+from argus_celery.store.tasks import Ending
 
 T = TypeVar("T")
 
@@ -96,9 +97,8 @@ def cancel(rt: Runtime, name: str) -> list[tuple[str, int, str]]:
 def _end_some(rt: Runtime, connection: Connection, project_id: int) -> int:
     rows = leases.lock_not_running(rt.store, connection, project_id, BATCH)
     leases.delete_all(connection, [row.task_id for row in rows])
-    for row in rows:
-        why = "the project was cancelled"
-        tasks.end(rt.store, connection, row.task_id, row.token, TaskState.CANCELLED, ran=False, error=why)
+    why = "the project was cancelled"
+    tasks.end(rt.store, connection, [Ending(row.task_id, row.token, TaskState.CANCELLED, why) for row in rows])
     return len(rows)
 
 

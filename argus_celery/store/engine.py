@@ -33,7 +33,9 @@ class Store:
     ``clock_shift`` (milliseconds) is added to the database's clock; tests use it to make time pass.
     """
 
-    def __init__(self, url: str | URL, *, app_name: str = "", on_connect: Callable[[Store], None] | None = None) -> None:
+    def __init__(
+        self, url: str | URL, *, app_name: str = "", on_connect: Callable[[Store], None] | None = None
+    ) -> None:
         self.url = _parsed(url)
         self.app_name = app_name
         self.dialect: Dialect = dialect_of(self.url)
@@ -129,7 +131,7 @@ class Store:
         raise AssertionError("unreachable")
 
     def _prepare(self) -> None:
-        """Once per process, before its first use; the hook goes to ``engine`` directly and may run twice in two threads."""
+        """Once per process, before its first use. The hook uses ``engine`` directly; two threads may both run it."""
         pid = os.getpid()
         if self._on_connect is not None and pid not in self._prepared:
             self._on_connect(self)

@@ -5,18 +5,22 @@ kombu's JSON keeps the types that headers carry (dates, UUIDs, decimals, bytes),
 
 from __future__ import annotations
 
-from kombu.utils.json import dumps, loads
+from typing import Any
+
+from kombu.utils import json as kombu_json
 
 from argus_celery.records import Message
+
+_json: Any = kombu_json  # untyped
 
 _FIELDS = ("content_type", "content_encoding", "headers", "properties", "exchange", "routing_key", "queue")
 
 
 def seal(message: Message) -> tuple[str, bytes]:
     """The message as its two columns."""
-    return dumps({name: getattr(message, name) for name in _FIELDS}), message.body
+    return _json.dumps({name: getattr(message, name) for name in _FIELDS}), message.body
 
 
 def unseal(envelope: str, body: bytes) -> Message:
     """The message that ``seal`` was given."""
-    return Message(body=bytes(body), **loads(envelope))
+    return Message(body=bytes(body), **_json.loads(envelope))

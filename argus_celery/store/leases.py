@@ -121,7 +121,9 @@ def heads(store: Store, connection: Connection) -> Heads:
     )
     held = sa.select(sa.func.min(c.eligible_at)).where(c.holder > NOBODY, c.paused == 0, c.waits == 0).scalar_subquery()
     nothing = sa.literal(0)
-    query = sa.select(nothing.label("kind"), level.c.queue, level.c.priority, first.label("first"), store.now.label("now"))
+    query = sa.select(
+        nothing.label("kind"), level.c.queue, level.c.priority, first.label("first"), store.now.label("now")
+    )
     query = query.where(level.c.priority.is_not(None))
     last = sa.select(sa.literal(1), sa.literal(""), nothing, held, store.now)
     rows = connection.execute(query.union_all(last)).all()
@@ -193,7 +195,9 @@ def _select_lease(store: Store) -> sa.Select[Any]:
 
 def _leases(connection: Connection, query: sa.Select[Any]) -> list[Lease]:
     return [
-        Lease(r.task_id, r.project_id, r.queue, r.token, r.holder, r.started_at is not None, r.dispatches, bool(r.expired))
+        Lease(
+            r.task_id, r.project_id, r.queue, r.token, r.holder, r.started_at is not None, r.dispatches, bool(r.expired)
+        )
         for r in connection.execute(query)
     ]
 
@@ -235,7 +239,9 @@ def park(connection: Connection, ids: Collection[str]) -> None:
 # --- claim, renew, give up ---------------------------------------------------------------------------------------
 
 
-def grant(store: Store, connection: Connection, holder: str, mark: str, deliveries: Sequence[Delivery]) -> list[Granted]:
+def grant(
+    store: Store, connection: Connection, holder: str, mark: str, deliveries: Sequence[Delivery]
+) -> list[Granted]:
     """Grant each delivery whose token is the row's while the queue holds it, in a live project that is not paused."""
     pairs = [(delivery.task_id, delivery.token) for delivery in deliveries]
     project = sa.exists().where(
@@ -270,7 +276,9 @@ def granted_by(connection: Connection, holder: str, mark: str, ids: Collection[s
     return [Granted(*row) for row in rows]
 
 
-def renew(store: Store, connection: Connection, holder: str, claims: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
+def renew(
+    store: Store, connection: Connection, holder: str, claims: Collection[tuple[str, int]]
+) -> set[tuple[str, int]]:
     """Move the lapse of these claims on, skipping rows that others have locked; returns those moved."""
     mine = (_any_of(claims), c.holder == holder)
     lockable = store.dialect.for_update(sa.select(c.task_id, c.token).where(*mine), skip_locked=True)
@@ -327,12 +335,6 @@ def requeue_as(connection: Connection, task_id: str, queue: str, priority: int, 
     if expires_at is not None:
         values["expires_at"] = expires_at
     connection.execute(sa.update(leases).where(c.task_id == task_id).values(**values))
-
-
-def delete(connection: Connection, task_id: str, token: int, holder: str) -> bool:
-    """End a claim for good; False if it is not held any more."""
-    held = (c.task_id == task_id, c.token == token, c.holder == holder)
-    return connection.execute(sa.delete(leases).where(*held)).rowcount > 0
 
 
 def delete_all(connection: Connection, ids: Collection[str]) -> None:

@@ -23,7 +23,7 @@ from argus_celery.store.engine import Store
 from argus_celery.store.schema import attempts, leases, projects, tasks
 
 # One expression says what state a task is in, for every report: the outcome, or what its lease row shows.
-STATE = sa.case(
+task_state = sa.case(
     (tasks.c.outcome.is_not(None), tasks.c.outcome),
     (leases.c.holder == QUEUE, TaskState.QUEUED),
     (leases.c.holder > NOBODY, TaskState.RUNNING),
@@ -67,7 +67,7 @@ def all_projects(store: Store, limit: int = 1000) -> list[ProjectInfo]:
     return store.transaction(lambda connection: _projects(connection, sa.true(), limit))
 
 
-def _projects(connection: Connection, condition: sa.ColumnElement[bool], limit: int = 1) -> list[ProjectInfo]:
+def _projects(connection: Connection, condition: Any, limit: int = 1) -> list[ProjectInfo]:
     rows = connection.execute(sa.select(projects).where(condition).order_by(projects.c.id.desc()).limit(limit)).all()
     counts = _counts(connection, [row.id for row in rows])
     return [
@@ -114,7 +114,7 @@ def project_tasks(store: Store, name: str, state: TaskState | None = None, limit
     """Tasks of a project, oldest first."""
     query = _task_query().where(projects.c.name == name).order_by(tasks.c.created_at, tasks.c.id).limit(limit)
     if state is not None:
-        query = query.where(STATE == state)
+        query = query.where(task_state == state)
     return store.statement(lambda connection: [_task(row) for row in connection.execute(query)])
 
 
@@ -128,7 +128,7 @@ def _task_query() -> sa.Select[Any]:
     columns = (t.id, t.name, t.key, t.queue, t.attempts, t.losses, t.retries, t.created_at, t.finished_at, t.error)
     token = sa.func.coalesce(lease.token, t.fence).label("token")
     holder = sa.func.coalesce(lease.holder, "").label("holder")
-    return sa.select(*columns, projects.c.name.label("project"), STATE, holder, token).select_from(_TASKS)
+    return sa.select(*columns, projects.c.name.label("project"), task_state, holder, token).select_from(_TASKS)
 
 
 def _task(row: Any) -> TaskInfo:
@@ -163,7 +163,7 @@ def claim_details(store: Store, task_id: str) -> ClaimDetails | None:
 def results(store: Store, ids: Sequence[str]) -> dict[str, ResultRow]:
     """State and result of each of these tasks that the store knows."""
     t = tasks.c
-    columns = (t.id, STATE, t.retries, t.result, t.error, t.name, t.losses, t.finished_at)
+    columns = (t.id, task_state, t.retries, t.result, t.error, t.name, t.losses, t.finished_at)
     source = tasks.outerjoin(leases, leases.c.task_id == t.id)
     query = sa.select(*columns).select_from(source).where(t.id.in_(ids))
     rows = store.statement(lambda connection: connection.execute(query).all())

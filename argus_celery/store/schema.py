@@ -1,10 +1,13 @@
 """The tables. The wide task row is written at enqueue and at the end; the narrow lease row takes the traffic between.
 
-A task that has not ended has exactly one lease row, and one that has ended has none: the scheduler scans live work only.
+A task that has not ended has exactly one lease row, and one that has ended has none:
+the scheduler scans live work only.
 All times are milliseconds of the database's clock.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
@@ -19,10 +22,12 @@ LongBytes = sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
 
 
 def _name(length: int) -> sa.String:
-    return sa.String(length).with_variant(mysql.VARCHAR(length, charset="utf8mb4", collation=_EXACT), "mysql", "mariadb")
+    return sa.String(length).with_variant(
+        mysql.VARCHAR(length, charset="utf8mb4", collation=_EXACT), "mysql", "mariadb"
+    )
 
 
-_ENGINE = {"mysql_engine": "InnoDB", "mariadb_engine": "InnoDB"}
+_ENGINE: Any = {"mysql_engine": "InnoDB", "mariadb_engine": "InnoDB"}
 
 about = sa.Table(
     "argus_about",

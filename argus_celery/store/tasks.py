@@ -28,6 +28,19 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
+class Ending:
+    """A terminal outcome; ``ran`` says whether a run ended with it, which then counts as an attempt."""
+
+    task_id: str
+    token: int
+    state: TaskState
+    error: str | None = None
+    result: bytes | None = None
+    ran: bool = False
+    undelivered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Debt:
     """An ended task that still owes its outcome to a foreign result backend, or (dead) its errbacks."""
 
@@ -55,7 +68,8 @@ def known(connection: Connection, ids: Collection[str], keys: Collection[tuple[i
         wanted = [key for other, key in keys if other == project_id]
         rows += connection.execute(query.where(c.project_id == project_id, c.key.in_(wanted)))
     return [
-        Known(r.id, r.project_id, r.key, r.name, bytes(r.body), TaskState(r.outcome) if r.outcome else None) for r in rows
+        Known(r.id, r.project_id, r.key, r.name, bytes(r.body), TaskState(r.outcome) if r.outcome else None)
+        for r in rows
     ]
 
 
@@ -72,31 +86,34 @@ def ended_by(connection: Connection, task_id: str, token: int) -> TaskState | No
     return TaskState(outcome) if outcome else None
 
 
-def end(
-    store: Store,
-    connection: Connection,
-    task_id: str,
-    token: int,
-    state: TaskState,
-    *,
-    ran: bool,
-    result: bytes | None = None,
-    error: str | None = None,
-    undelivered: bool = False,
-) -> None:
-    """Write the one terminal outcome. The caller has just deleted the lease that bore ``token``."""
+def end(store: Store, connection: Connection, endings: Sequence[Ending]) -> None:
+    """Write the one terminal outcome of each task. The caller has just deleted the leases that bore the tokens."""
+    if not endings:
+        return
     connection.execute(
         sa.update(tasks)
-        .where(tasks.c.id == task_id)
+        .where(tasks.c.id == sa.bindparam("task_id"))
         .values(
-            outcome=state,
-            fence=token,
+            outcome=sa.bindparam("state"),
+            fence=sa.bindparam("token"),
             finished_at=store.now,
-            result=result,
-            error=error,
-            undelivered=int(undelivered),
-            attempts=tasks.c.attempts + int(ran),
-        )
+            result=sa.bindparam("value"),
+            error=sa.bindparam("reason"),
+            undelivered=sa.bindparam("owed"),
+            attempts=tasks.c.attempts + sa.bindparam("ran", type_=sa.Integer),
+        ),
+        [
+            {
+                "task_id": one.task_id,
+                "state": one.state,
+                "token": one.token,
+                "value": one.result,
+                "reason": one.error,
+                "owed": int(one.undelivered),
+                "ran": int(one.ran),
+            }
+            for one in endings
+        ],
     )
 
 
@@ -115,7 +132,9 @@ def worn_out(connection: Connection, ids: Collection[str]) -> dict[str, int]:
     return {row.id: row.losses for row in connection.execute(query)}
 
 
-def replace_message(connection: Connection, task_id: str, name: str, queue: str, priority: int, message: Message) -> None:
+def replace_message(
+    connection: Connection, task_id: str, name: str, queue: str, priority: int, message: Message
+) -> None:
     """A retry or replace: the task goes on with another message."""
     envelope, body = seal(message)
     connection.execute(

@@ -43,5 +43,7 @@ class MySQL(Dialect):
 
     def is_outage(self, error: sa.exc.DBAPIError) -> bool:
         code = self.code(error)
-        lost = isinstance(code, int) and (2000 <= code < 2100 or code in (0, 1040, 1053, 1077, 1079, 1080, 1152, 1927, 3024))
+        lost = isinstance(code, int) and (
+            2000 <= code < 2100 or code in (0, 1040, 1053, 1077, 1079, 1080, 1152, 1927, 3024)
+        )
         return super().is_outage(error) or lost
