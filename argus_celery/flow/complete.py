@@ -46,8 +46,9 @@ def complete_many(rt: Runtime, finished: Sequence[Finished]) -> list[bool]:
 
     The claims are one worker's. Waits while the store is away.
     """
-    for _, outcome in finished:
-        check_payloads(rt, outcome.continuations)
+    leading_on = [one for _, outcome in finished for one in outcome.continuations]
+    check_payloads(rt, leading_on)
+    wait_out(lambda: rt.window.note(rt.store, leading_on))
     written = wait_out(lambda: past_rivals(lambda: rt.store.transaction(lambda c: _write(rt, c, finished))))
     for claim, outcome in finished:
         if (claim.task_id, claim.token) in written.ours:

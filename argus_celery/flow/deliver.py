@@ -23,6 +23,7 @@ def pending(rt: Runtime, limit: int = 100) -> list[Undelivered]:
 
 def done(rt: Runtime, task_id: str, token: int, continuations: Sequence[NewTask] = ()) -> bool:
     """Strike out the debt and record what it led to, in one transaction; False if another was first."""
+    rt.window.note(rt.store, continuations)
     recorded = past_rivals(lambda: rt.store.transaction(lambda c: _settle(rt, c, task_id, token, continuations)))
     if recorded is None:
         return False

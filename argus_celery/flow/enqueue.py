@@ -78,6 +78,7 @@ def _commit(rt: Runtime, batch: Sequence[NewTask], *, adopted: bool = False) -> 
     def write(look: bool) -> Recorded:
         return rt.store.transaction(lambda connection: record(rt, connection, batch, look=look, adopted=adopted))
 
+    rt.window.note(rt.store, batch)
     if adopted or any(task.key is not None for task in batch):
         return past_rivals(lambda: write(look=True))
     try:

@@ -21,6 +21,7 @@ def retry(rt: Runtime, claim: Claim, task: NewTask, detail: str | None = None) -
     Waits while the store is away; raises ``LeaseLost``, with nothing written, if the claim is not held any more.
     """
     check_payloads(rt, [task])
+    wait_out(lambda: rt.window.note(rt.store, [task]))
     ours = wait_out(lambda: rt.store.transaction(lambda connection: _write(rt, connection, claim, task, detail)))
     send(rt, ours)
 

@@ -7,10 +7,12 @@ dispatch itself counts exactly.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from sqlalchemy.engine import Connection
 
-from argus_celery.store import leases
+from argus_celery.records import NewTask
+from argus_celery.store import leases, queues
 from argus_celery.store.engine import Store
 
 FRESH = 1.0
@@ -20,6 +22,14 @@ FRESH_WHEN_FULL = 0.1
 class Window:
     def __init__(self) -> None:
         self._free: dict[str, tuple[int, float]] = {}
+        self._noted: set[tuple[str, int]] = set()
+
+    def note(self, store: Store, tasks: Iterable[NewTask]) -> None:
+        """Make the scheduler know the queues and priorities of these tasks; once per process and pair."""
+        new = {(task.message.queue, task.priority) for task in tasks} - self._noted
+        if new:
+            queues.ensure(store, new)
+            self._noted |= new
 
     def take(self, store: Store, connection: Connection, size: int, queue: str) -> bool:
         """May one more message of this queue go to the broker at once? Not while older ones wait in the store."""

@@ -33,7 +33,7 @@ from sqlalchemy.engine import Connection
 
 from argus_celery.records import NOBODY, QUEUE, Delivery, ProjectStatus
 from argus_celery.store.engine import Store
-from argus_celery.store.schema import leases, projects
+from argus_celery.store.schema import leases, projects, queues
 
 c = leases.c
 
@@ -97,40 +97,23 @@ class Heads:
 
 
 def heads(store: Store, connection: Connection) -> Heads:
-    """One statement whose cost follows the number of queues and priorities, not of rows: it hops along the index."""
-    waiting = (c.holder == NOBODY, c.paused == 0, c.waits == 0)
-    queue = sa.select(sa.func.min(c.queue).label("queue")).where(*waiting).cte("queue_hop", recursive=True)
-    next_queue = sa.select(sa.func.min(c.queue)).where(*waiting, c.queue > queue.c.queue).scalar_subquery()
-    queue = queue.union_all(sa.select(next_queue).where(queue.c.queue.is_not(None)))
-    first_priority = sa.select(sa.func.min(c.priority)).where(*waiting, c.queue == queue.c.queue).scalar_subquery()
-    level = (
-        sa.select(queue.c.queue.label("queue"), first_priority.label("priority"))
-        .where(queue.c.queue.is_not(None))
-        .cte("level_hop", recursive=True)
-    )
-    next_priority = (
-        sa.select(sa.func.min(c.priority))
-        .where(*waiting, c.queue == level.c.queue, c.priority > level.c.priority)
-        .scalar_subquery()
-    )
-    level = level.union_all(sa.select(level.c.queue, next_priority).where(level.c.priority.is_not(None)))
+    """One statement whose cost follows the number of queues and priorities, not of rows: one index entry each."""
+    level = queues.c
     first = (
-        sa.select(sa.func.min(c.eligible_at))
-        .where(*waiting, c.queue == level.c.queue, c.priority == level.c.priority)
+        sa.select(c.eligible_at)
+        .where(c.holder == NOBODY, c.paused == 0, c.waits == 0, c.queue == level.queue, c.priority == level.priority)
+        .order_by(c.eligible_at)
+        .limit(1)
         .scalar_subquery()
     )
     held = sa.select(sa.func.min(c.eligible_at)).where(c.holder > NOBODY, c.paused == 0, c.waits == 0).scalar_subquery()
-    nothing = sa.literal(0)
-    query = sa.select(
-        nothing.label("kind"), level.c.queue, level.c.priority, first.label("first"), store.now.label("now")
-    )
-    query = query.where(level.c.priority.is_not(None))
-    last = sa.select(sa.literal(1), sa.literal(""), nothing, held, store.now)
+    query = sa.select(level.queue, level.priority, first.label("first"), sa.literal(0).label("held"))
+    last = sa.select(sa.literal(""), sa.literal(0), held, store.now)
     rows = connection.execute(query.union_all(last)).all()
     return Heads(
-        now=rows[-1].now,
-        held=next(row.first for row in rows if row.kind == 1),
-        levels=tuple(Level(r.queue, r.priority, r.first) for r in rows if r.kind == 0 and r.first is not None),
+        now=next(row.held for row in rows if row.held),
+        held=next(row.first for row in rows if row.held),
+        levels=tuple(Level(r.queue, r.priority, r.first) for r in rows if not r.held and r.first is not None),
     )
 
 
@@ -226,7 +209,7 @@ def give_back(store: Store, connection: Connection, ids: Collection[tuple[str, i
     """Messages that surely did not leave: the rows wait in the store again, their back-off not doubled."""
     connection.execute(
         sa.update(leases)
-        .where(_any_of(ids), c.holder == QUEUE)
+        .where(_any_of(ids), _held_by(QUEUE))
         .values(holder=NOBODY, eligible_at=store.now + delay_ms, dispatches=0)
     )
 
@@ -250,7 +233,7 @@ def grant(
     now = store.now
     statement = (
         sa.update(leases)
-        .where(_any_of(pairs), c.holder == QUEUE, c.paused == 0, project)
+        .where(_any_of(pairs), _held_by(QUEUE), c.paused == 0, project)
         .where(sa.or_(c.expires_at.is_(None), c.expires_at > now))
         .values(
             token=c.token + 1,
@@ -272,7 +255,7 @@ def grant(
 def granted_by(connection: Connection, holder: str, mark: str, ids: Collection[str]) -> list[Granted]:
     """What a claim call with this mark was granted: its answer may have been lost."""
     query = sa.select(c.task_id, c.token, c.project_id, c.ttl)
-    rows = connection.execute(query.where(c.task_id.in_(ids), c.holder == holder, c.claim == mark))
+    rows = connection.execute(query.where(c.task_id.in_(ids), _held_by(holder), c.claim == mark))
     return [Granted(*row) for row in rows]
 
 
@@ -280,7 +263,7 @@ def renew(
     store: Store, connection: Connection, holder: str, claims: Collection[tuple[str, int]]
 ) -> set[tuple[str, int]]:
     """Move the lapse of these claims on, skipping rows that others have locked; returns those moved."""
-    mine = (_any_of(claims), c.holder == holder)
+    mine = (_any_of(claims), _held_by(holder))
     lockable = store.dialect.for_update(sa.select(c.task_id, c.token).where(*mine), skip_locked=True)
     move = sa.update(leases).values(eligible_at=store.now + c.ttl)
     if store.dialect.name == "sqlite":
@@ -303,13 +286,13 @@ def standing(connection: Connection, ids: Collection[str]) -> dict[str, tuple[in
 
 def lock_held(store: Store, connection: Connection, holder: str, claims: Collection[tuple[str, int]]) -> list[Lease]:
     """Lock the rows of these claims, waiting for others; only those still held come back."""
-    query = _select_lease(store).where(_any_of(claims), c.holder == holder).order_by(c.task_id)
+    query = _select_lease(store).where(_any_of(claims), _held_by(holder)).order_by(c.task_id)
     return _leases(connection, store.dialect.for_update(query))
 
 
 def extend(store: Store, connection: Connection, task_id: str, token: int, holder: str) -> bool:
     """Move one claim's lapse on; False if it is not held any more."""
-    held = (c.task_id == task_id, c.token == token, c.holder == holder)
+    held = (c.task_id == task_id, c.token == token, _held_by(holder))
     return connection.execute(sa.update(leases).where(*held).values(eligible_at=store.now + c.ttl)).rowcount > 0
 
 
@@ -346,6 +329,11 @@ def lapse_all_of(store: Store, connection: Connection, holders: Collection[str])
     """These holders are proven dead: their rows are due now."""
     where = (c.holder.in_(holders), c.eligible_at > store.now)
     return connection.execute(sa.update(leases).where(*where).values(eligible_at=store.now)).rowcount
+
+
+def _held_by(holder: str) -> sa.ColumnElement[bool]:
+    # Hidden from the planner: without statistics it would go through all rows of the holder to find a few by id.
+    return sa.func.coalesce(c.holder, NOBODY) == holder
 
 
 def _any_of(claims: Collection[tuple[str, int]]) -> sa.ColumnElement[bool]:

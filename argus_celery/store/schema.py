@@ -117,6 +117,15 @@ leases = sa.Table(
     **_ENGINE,
 )
 
+# Every (queue, priority) that was ever used: the scheduler asks each for its first row.
+queues = sa.Table(
+    "argus_queues",
+    metadata,
+    sa.Column("queue", _name(255), primary_key=True),
+    sa.Column("priority", sa.Integer, primary_key=True, autoincrement=False),
+    **_ENGINE,
+)
+
 attempts = sa.Table(
     "argus_attempts",
     metadata,
