@@ -227,13 +227,14 @@ def grant(
 ) -> list[Granted]:
     """Grant each delivery whose token is the row's while the queue holds it, in a live project that is not paused."""
     pairs = [(delivery.task_id, delivery.token) for delivery in deliveries]
-    project = sa.exists().where(
+    # A scalar, not EXISTS: joined, the planner may begin with the project and go through all of its leases.
+    goes_on = sa.select(sa.literal(1)).where(
         projects.c.id == c.project_id, projects.c.paused_at.is_(None), projects.c.status.in_(LIVE)
     )
     now = store.now
     statement = (
         sa.update(leases)
-        .where(_any_of(pairs), _held_by(QUEUE), c.paused == 0, project)
+        .where(_any_of(pairs), _held_by(QUEUE), c.paused == 0, goes_on.scalar_subquery() == 1)
         .where(sa.or_(c.expires_at.is_(None), c.expires_at > now))
         .values(
             token=c.token + 1,
