@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 from argus_celery.flow import lapse
 from argus_celery.flow.lapse import Lapsed
 from argus_celery.flow.publish import send
-from argus_celery.flow.requeue import to_queue
+from argus_celery.flow.requeue import to_queue, unrun
 from argus_celery.flow.runtime import Runtime
 from argus_celery.records import QUEUE, Dispatch, DispatchReport, TaskState
 from argus_celery.store import leases, projects, tasks
@@ -97,9 +97,9 @@ def _without_the_ended(rt: Runtime, connection: Connection, rows: Sequence[Lease
     for row in rows:
         project = status.get(row.project_id)
         if project is None or not project.status.live:
-            endings.append(Ending(row.task_id, row.token, TaskState.CANCELLED, "the project was cancelled"))
+            endings.append(unrun(rt, row, TaskState.CANCELLED, "the project was cancelled"))
         elif row.expired:
-            endings.append(Ending(row.task_id, row.token, TaskState.EXPIRED, "expired before it could run"))
+            endings.append(unrun(rt, row, TaskState.EXPIRED, "expired before it could run"))
         elif project.paused:
             leases.hand_back(rt.store, connection, [row.task_id])
             leases.park(connection, [row.task_id])

@@ -7,9 +7,10 @@ from collections.abc import Collection, Sequence
 from sqlalchemy.engine import Connection
 
 from argus_celery.flow.runtime import Runtime
-from argus_celery.records import QUEUE, Dispatch
+from argus_celery.records import QUEUE, Dispatch, TaskState
 from argus_celery.store import leases, tasks
 from argus_celery.store.leases import Lease
+from argus_celery.store.tasks import Ending
 
 
 def dispatch_own(rt: Runtime, connection: Connection, ids: Collection[str]) -> list[Dispatch]:
@@ -29,3 +30,8 @@ def to_queue(rt: Runtime, connection: Connection, rows: Sequence[Lease]) -> list
 def token_when_queued(row: Lease) -> int:
     """The token rises unless the queue held the row already: nobody was granted anything since."""
     return row.token if row.holder == QUEUE else row.token + 1
+
+
+def unrun(rt: Runtime, row: Lease, state: TaskState, why: str) -> Ending:
+    """The outcome of a task that ends while nobody runs it."""
+    return Ending(row.task_id, row.token, state, why, undelivered=rt.foreign_results)

@@ -17,6 +17,8 @@ class Runtime:
     store: Store
     settings: Settings
     publish: Publish
+    foreign_results: bool = False
+    """Does another result backend than ``argus://`` have to be told of tasks that end without a run?"""
     window: Window = field(default_factory=Window)
     project_ids: dict[str, int] = field(default_factory=dict)
 

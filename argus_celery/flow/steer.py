@@ -9,12 +9,12 @@ from sqlalchemy.engine import Connection
 
 from argus_celery import signals
 from argus_celery.errors import ProjectClosed, ProjectNotFound
+from argus_celery.flow.requeue import unrun
 from argus_celery.flow.runtime import Runtime
 from argus_celery.records import ProjectStatus, TaskState
 from argus_celery.store import leases, projects, tasks
 from argus_celery.store.engine import DuplicateRow
 from argus_celery.store.projects import Project
-from argus_celery.store.tasks import Ending
 
 T = TypeVar("T")
 
@@ -98,7 +98,7 @@ def _end_some(rt: Runtime, connection: Connection, project_id: int) -> int:
     rows = leases.lock_not_running(rt.store, connection, project_id, BATCH)
     leases.delete_all(connection, [row.task_id for row in rows])
     why = "the project was cancelled"
-    tasks.end(rt.store, connection, [Ending(row.task_id, row.token, TaskState.CANCELLED, why) for row in rows])
+    tasks.end(rt.store, connection, [unrun(rt, row, TaskState.CANCELLED, why) for row in rows])
     return len(rows)
 
 
