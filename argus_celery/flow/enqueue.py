@@ -175,7 +175,7 @@ def _check_open(project: projects.Project | None, task: NewTask) -> None:
 
 
 def _goes_out(rt: Runtime, connection: Connection, task: NewTask, *, paused: bool, adopted: bool) -> bool:
-    if paused or (task.delay_ms or 0) > 0:
+    if paused or (task.delay_ms or 0) > 0 or task.due_at is not None:
         return False
     return adopted or rt.window.take(rt.store, connection, rt.settings.dispatch_window, task.message.queue)
 
@@ -207,6 +207,7 @@ def _lease_row(rt: Runtime, task: NewTask, direct: bool, paused: bool) -> dict[s
         "token": int(direct),
         "holder": QUEUE if direct else NOBODY,
         "delay": rt.dispatch_ttl_ms if direct else (task.delay_ms or 0),
+        "due_at": task.due_at,
         "expires_in": task.expires_in_ms,
         "expires_at_abs": task.expires_at,
         "ttl": task.lease_ttl_ms or rt.lease_ttl_ms,

@@ -40,5 +40,5 @@ def _write(rt: Runtime, connection: Connection, claim: Claim, task: NewTask, det
     queue = task.message.queue
     tasks.replace_message(connection, id_, task.name, queue, task.priority, task.message)
     leases.requeue_as(connection, id_, queue, task.priority, task.expires_at)
-    leases.hand_back(store, connection, [id_], task.delay_ms or 0)
+    leases.hand_back(store, connection, [id_], task.delay_ms or 0, task.due_at)
     return dispatch_own(rt, connection, [id_])

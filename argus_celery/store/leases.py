@@ -127,10 +127,12 @@ def in_broker(connection: Connection) -> dict[str, int]:
 
 
 def insert(store: Store, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    """New rows. ``delay`` and ``expires_in`` are milliseconds from the database's now."""
+    """New rows. ``delay`` and ``expires_in`` are milliseconds from the database's now; ``due_at`` is an instant."""
     now = store.now
     statement = sa.insert(leases).values(
-        eligible_at=now + sa.bindparam("delay", type_=sa.BigInteger),
+        eligible_at=sa.func.coalesce(
+            sa.bindparam("due_at", type_=sa.BigInteger), now + sa.bindparam("delay", type_=sa.BigInteger)
+        ),
         expires_at=sa.func.coalesce(
             sa.bindparam("expires_at_abs", type_=sa.BigInteger), now + sa.bindparam("expires_in", type_=sa.BigInteger)
         ),
@@ -297,15 +299,15 @@ def extend(store: Store, connection: Connection, task_id: str, token: int, holde
     return connection.execute(sa.update(leases).where(*held).values(eligible_at=store.now + c.ttl)).rowcount > 0
 
 
-def hand_back(store: Store, connection: Connection, ids: Collection[str], delay_ms: int = 0) -> None:
-    """Nobody holds these locked rows any more; they are due after ``delay_ms``."""
+def hand_back(store: Store, connection: Connection, ids: Collection[str], delay_ms: int = 0, due_at: int | None = None) -> None:
+    """Nobody holds these locked rows any more; they are due after ``delay_ms``, or at an instant."""
     connection.execute(
         sa.update(leases)
         .where(c.task_id.in_(ids))
         .values(
             holder=NOBODY,
             claim=None,
-            eligible_at=store.now + delay_ms,
+            eligible_at=store.now + delay_ms if due_at is None else due_at,
             acquired_at=None,
             started_at=None,
             dispatches=0,
