@@ -1,0 +1,99 @@
+"""Making a store's tables: on every database, twice, by many at once, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from argus_celery.errors import StoreError
+from argus_celery.store import setup
+from argus_celery.store.engine import Store
+from argus_celery.store.migrations.versions.v0001_first_tables import metadata as first
+from argus_celery.store.schema import metadata
+
+
+@pytest.fixture
+def bare(store_url: str) -> Iterator[Store]:
+    store = Store(store_url, app_name="shop")
+    yield store
+    store.dispose()
+
+
+def test_migrations_make_the_tables_of_the_schema(bare: Store) -> None:
+    setup.init(bare)
+    with bare.engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"include_object": _is_ours})
+        assert compare_metadata(context, metadata) == []
+
+
+def test_the_first_version_names_the_same_indexes_and_types_as_the_schema() -> None:
+    assert _described(first) == _described(metadata)
+
+
+def test_doing_it_twice_changes_nothing(bare: Store) -> None:
+    assert setup.init(bare) == setup.init(bare) == setup.version(bare) == setup.HEAD
+    setup.check(bare)
+
+
+def test_many_may_init_at_once(bare: Store) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(lambda _: setup.init(bare), range(4))) == {setup.HEAD}
+
+
+def test_a_store_without_tables_names_the_command(bare: Store) -> None:
+    with pytest.raises(StoreError, match="celery -A shop argus init"):
+        setup.check(bare)
+
+
+def test_an_sqlite_file_is_made_by_itself_and_a_server_is_not(bare: Store) -> None:
+    if bare.dialect_name == "sqlite":
+        setup.prepare(bare)
+        assert setup.version(bare) == setup.HEAD
+    else:
+        with pytest.raises(StoreError, match="argus init"):
+            setup.prepare(bare)
+
+
+def test_an_older_version_names_the_command(bare: Store) -> None:
+    setup.init(bare)
+    _set_version(bare, "0000")
+    with pytest.raises(StoreError, match=r"version 0000.*celery -A shop argus init"):
+        setup.prepare(bare)
+
+
+def test_a_newer_version_serves_an_older_worker_beside_it(bare: Store) -> None:
+    setup.init(bare)
+    _set_version(bare, "9999")
+    setup.check(bare)
+
+
+def test_another_apps_store_is_refused(bare: Store, store_url: str) -> None:
+    setup.init(bare)
+    other = Store(store_url, app_name="bakery")
+    with pytest.raises(StoreError, match="belongs to the app 'shop'"):
+        setup.check(other)
+    other.dispose()
+
+
+def _set_version(store: Store, version: str) -> None:
+    with store.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE argus_version SET version_num = :version"), {"version": version})
+
+
+def _is_ours(thing: object, name: str | None, kind: str, reflected: bool, other: object) -> bool:
+    return kind != "table" or name != "argus_version"
+
+
+def _described(tables: sa.MetaData) -> dict[str, object]:
+    return {
+        table.name: (
+            [(column.name, repr(column.type), column.nullable, column.primary_key) for column in table.columns],
+            sorted((str(index.name), [column.name for column in index.columns]) for index in table.indexes),
+        )
+        for table in tables.sorted_tables
+    }
