@@ -1,0 +1,35 @@
+"""Which Argus serves a Celery app, for hooks that Celery calls with nothing but the app."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from celery import Celery
+
+from argus_celery.config import Settings
+from argus_celery.flow.runtime import Runtime
+
+KEY = "_argus"
+
+
+class Attached(Protocol):
+    """What the hooks need of an ``Argus``."""
+
+    app: Celery
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def runtime(self) -> Runtime: ...
+
+
+def attach(app: Celery, argus: Any) -> None:
+    app.__dict__[KEY] = argus
+
+
+def attached(app: Celery) -> Attached:
+    """The Argus of this app; ``LookupError`` if there is none."""
+    argus: Attached | None = app.__dict__.get(KEY)
+    if argus is None:
+        raise LookupError(f"Argus is not installed on {app!r}: call Argus(app)")
+    return argus

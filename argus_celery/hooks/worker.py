@@ -1,0 +1,93 @@
+"""What a worker's main process does for its durable tasks, from boot to exit.
+
+Before the pool starts it takes an identity. Then it restores, and starts two threads that live as long as the process:
+one renews what the pool has in hand, one dispatches. They go on while the pool drains. At the exit, when no body can
+run any more, it hands back what was cut off.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+from typing import Any
+
+from celery import bootsteps
+from celery.worker import state
+
+from argus_celery.errors import ArgusError
+from argus_celery.flow.release import release
+from argus_celery.hooks import holder, told
+from argus_celery.hooks.attached import attached
+from argus_celery.hooks.errands import errands
+from argus_celery.hooks.loop import Loop
+from argus_celery.hooks.renewing import Renewing, active_requests
+from argus_celery.hooks.request import cut_off
+from argus_celery.hooks.unknown import UnknownTasks
+
+logger = logging.getLogger(__name__)
+
+BOOT_PATIENCE = 2.0
+"""Seconds that the boot waits for the first restore; a store or broker that is away must not keep it longer."""
+EXIT_PATIENCE = 3.0
+CHILD_CHECK_INTERVAL = 0.5
+"""Seconds between looks for dead children: Celery itself may overlook one for five."""
+
+
+def install(argus: Any) -> None:
+    """Add the steps to the app's blueprints."""
+    argus.app.steps["worker"].add(Station)
+    argus.app.steps["consumer"].add(UnknownTasks)
+
+
+class Station(bootsteps.StartStopStep):  # type: ignore[misc]
+    """Worker step: starts after the pool and before anything is consumed."""
+
+    name = "argus.station"
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, worker: Any, **options: Any) -> None:
+        super().__init__(worker, **options)
+        holder.take()
+        told.prepare()
+        self.unstarted: list[Any] = []
+
+    def create(self, worker: Any) -> None:
+        """Nothing to make before the pool has forked."""
+
+    def start(self, worker: Any) -> None:
+        rt, me = attached(worker.app).runtime, holder.facts(worker.hostname)
+        self.loop = Loop(rt, me, errands)
+        self.loop.start()
+        Renewing(worker.app, rt, me.id, worker.pool).start()
+        atexit.register(self.leave, rt, os.getpid())
+        self.loop.booted.wait(BOOT_PATIENCE)
+
+    def register_with_event_loop(self, worker: Any, hub: Any) -> None:
+        if hasattr(worker.pool, "maintain_pool"):
+            hub.call_repeatedly(CHILD_CHECK_INTERVAL, worker.pool.maintain_pool)
+
+    def close(self, worker: Any) -> None:
+        """A shutdown begins: remember what was taken from the broker and not begun, before the consumer forgets it."""
+        self.unstarted = [one for one in tuple(state.reserved_requests) if one not in state.active_requests]
+
+    def stop(self, worker: Any) -> None:
+        """Nothing is consumed any more: what was not begun goes back to the broker, and the pool may drain for long."""
+        for request in self.unstarted:
+            if getattr(request, "claimed", None) is not None and request not in state.active_requests:
+                request.reject(requeue=True)
+
+    def terminate(self, worker: Any) -> None:
+        self.stop(worker)
+
+    def leave(self, rt: Any, pid: int) -> None:
+        """At the exit of the process no body runs any more: what was in hand is handed back."""
+        if os.getpid() != pid:
+            return
+        self.loop.stop(EXIT_PATIENCE)
+        claims = cut_off | {request.claimed for request in active_requests() if request.claimed is not None}
+        try:
+            errands.run_once()
+            release(rt, holder.holder(), sorted(claims), "the worker was stopped")
+        except ArgusError as error:
+            logger.error("argus: %s; what was in hand here will lapse by itself", error)
