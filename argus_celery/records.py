@@ -217,6 +217,14 @@ class ProjectInfo:
     finished_at: int | None
     counts: Mapping[TaskState, int] = field(default_factory=dict)
 
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def ended(self) -> int:
+        return sum(count for state, count in self.counts.items() if state.ended)
+
 
 @dataclass(frozen=True, slots=True)
 class AttemptInfo:

@@ -56,6 +56,15 @@ class ClaimDetails:
     previous: AttemptInfo | None
 
 
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """Is there work left in a project?"""
+
+    status: ProjectStatus
+    alive: bool
+    """Some task of it has not ended."""
+
+
 def project_info(store: Store, name: str) -> ProjectInfo | None:
     """One project with its tasks counted by state; None if there is none of this name."""
     found = store.transaction(lambda connection: _projects(connection, projects.c.name == name))
@@ -97,6 +106,14 @@ def _counts(connection: Connection, ids: Sequence[int]) -> dict[int, dict[TaskSt
     for project_id, kind, count in connection.execute(alive.group_by(leases.c.project_id, held)):
         counts[project_id][by_held[kind]] = count
     return counts
+
+
+def pulse(store: Store, name: str) -> Pulse | None:
+    """One cheap statement; None if there is no project of this name."""
+    alive = sa.exists().where(leases.c.project_id == projects.c.id).label("alive")
+    query = sa.select(projects.c.status, alive).where(projects.c.name == name)
+    row = store.statement(lambda connection: connection.execute(query).first())
+    return None if row is None else Pulse(ProjectStatus(row.status), bool(row.alive))
 
 
 def totals(store: Store) -> dict[TaskState, int]:
