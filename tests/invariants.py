@@ -1,4 +1,4 @@
-"""What must hold of every store at every moment, whatever was killed, lost or repeated: design section 4, rules 1 and 2.
+"""What must hold of every store at every moment, whatever was killed, lost or repeated (design section 4, rules 1, 2).
 
     check(store)                   # as it stands now
     history = History(store)       # and over time: call history.check() as often as you like
@@ -133,7 +133,7 @@ def _of_runs(task_id: str, runs: list[Any]) -> Iterator[str]:
     if task.outcome is not None and newest > task.fence:
         yield f"task {task_id} ended under token {task.fence}, but a newer run {newest} was granted"
     if task.lease is not None and not (newest < task.lease or (newest == task.lease and task.holder == NOBODY)):
-        yield f"task {task_id}: the lease's token {task.lease} ({task.holder!r}) is not newer than the ended run {newest}"
+        yield f"task {task_id}: the lease's token {task.lease} ({task.holder!r}) is not above the ended run {newest}"
     if task.attempts != sum(run.started_at is not None for run in runs):
         yield f"task {task_id} counts {task.attempts} attempts, but {len(runs)} runs are noted"
     for counter, how in (("losses", AttemptOutcome.LOST), ("retries", AttemptOutcome.RETRIED)):

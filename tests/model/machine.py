@@ -1,0 +1,404 @@
+"""Random lives of a store: producers, workers that die or come back as zombies, sweepers, people who steer, a broker
+that loses, doubles and replays. After each step the invariants hold; at the end every accepted task still ends."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from argus_celery.errors import LeaseLost, ProjectClosed, StoreUnavailable
+from argus_celery.flow import deliver, steer
+from argus_celery.flow.claim import adopt, claim
+from argus_celery.flow.complete import complete, complete_many
+from argus_celery.flow.dispatch import dispatch
+from argus_celery.flow.enqueue import enqueue
+from argus_celery.flow.lapse import lapse
+from argus_celery.flow.release import release
+from argus_celery.flow.renew import renew
+from argus_celery.flow.restore import restore, sweep
+from argus_celery.flow.retry import retry
+from argus_celery.flow.transaction import transaction
+from argus_celery.records import Claim, Delivery, Dispatch, HolderFacts, NewTask, Outcome, ProjectStatus, TaskState
+from argus_celery.store import reports
+from argus_celery.store.schema import leases, projects, tasks
+from tests.invariants import History, check_all_ended
+from tests.model.worlds import Known, World
+from tests.store.bench import new_task
+
+PROJECTS = ("alpha", "beta")
+HOLDERS = ("w1", "w2", "w3")
+QUEUES = ("celery", "slow")
+
+some = st.integers(0, 1_000_000)
+"""Which one of what there is."""
+rarely = st.sampled_from((True, *(False,) * 9))
+delays = st.sampled_from((0, 0, 0, 2_000, 20_000))
+
+
+class Protocol(RuleBasedStateMachine):
+    url: ClassVar[str]
+
+    @initialize()
+    def open_store(self) -> None:
+        self.world = World(self.url)
+        self.history = History(self.world.store)
+        self.known: dict[str, Known] = {}
+        self.in_hand: dict[str, list[Claim]] = {holder: [] for holder in HOLDERS}
+        for name in PROJECTS:
+            steer.open_project(self.world.rt, name)
+
+    # --- producers ---------------------------------------------------------------------------------------------
+
+    @rule(
+        project=st.sampled_from(PROJECTS), queue=st.sampled_from(QUEUES), key=st.sampled_from((None, None, "k1", "k2")),
+        delay=delays, expires=st.sampled_from((None, None, 5_000)), priority=st.integers(0, 1),
+        unlucky=rarely, fault=st.sampled_from((None, None, "refuses", "loses", "doubles")),
+    )  # fmt: skip
+    def enqueue(self, project: str, queue: str, unlucky: bool, fault: str | None, **more: Any) -> None:
+        task = self._new(project, queue, more)
+        rt = self.world.process(unlucky=False)
+        if unlucky:
+            self.world.unlucky.window.note(self.world.unlucky_store, [task])
+            steer.open_project(self.world.unlucky, project)
+            rt = self.world.process(unlucky=True)
+        self._break_broker(fault)
+        before = self.world.now()
+        try:
+            (enqueued,) = enqueue(rt, [task])
+        except ProjectClosed:
+            assert self._status(project) is not ProjectStatus.OPEN
+            return
+        except StoreUnavailable:
+            raise AssertionError("the store was back, and enqueue did not look") from None
+        finally:
+            self.world.fortune()
+        if enqueued.task_id == task.id:
+            assert self._status(project) is ProjectStatus.OPEN
+            expires = None if task.expires_in_ms is None else self.world.now() + task.expires_in_ms
+            self.known[task.id] = Known(project, task.message, before + (task.delay_ms or 0), expires)
+        else:
+            assert self.known[enqueued.task_id].project == project
+
+    @rule(project=st.sampled_from(PROJECTS), again=rarely)
+    def adopt_a_message_without_token(self, project: str, again: bool) -> None:
+        task = self._new(project, "celery", {})
+        try:
+            token = adopt(self.world.rt, task)
+        except ProjectClosed:
+            assert self._status(project) is not ProjectStatus.OPEN
+            return
+        self.known[task.id] = Known(project, task.message)
+        if token:
+            self.world.broker.queue.append(Dispatch(task.id, token, task.message))
+        if again:
+            assert adopt(self.world.rt, task) == 0
+
+    def _new(self, project: str, queue: str, more: dict[str, Any]) -> NewTask:
+        task_id = uuid.uuid4().hex
+        given = {"delay_ms": more.get("delay"), "expires_in_ms": more.get("expires")}
+        return new_task(
+            id=task_id, body=task_id.encode(), queue=queue, project=project,
+            key=more.get("key"), priority=more.get("priority", 0), **given,
+        )  # fmt: skip
+
+    # --- the broker and the workers ------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.world.broker.ever)
+    @rule(which=some, holder=st.sampled_from(HOLDERS), keep=rarely, unlucky=rarely)
+    def deliver(self, which: int, holder: str, keep: bool, unlucky: bool) -> None:
+        """A message of the queue, or any that was ever in it."""
+        queue = self.world.broker.queue
+        if queue and not keep:
+            message = queue.pop(which % len(queue))
+        else:
+            message = self.world.broker.ever[which % len(self.world.broker.ever)]
+        self._claim(holder, [message], unlucky)
+
+    @precondition(lambda self: self.world.broker.queue)
+    @rule(holder=st.sampled_from(HOLDERS))
+    def deliver_all(self, holder: str) -> None:
+        batch, self.world.broker.queue[:] = list(self.world.broker.queue), []
+        self._claim(holder, batch, unlucky=False)
+
+    @precondition(lambda self: self.world.broker.queue)
+    @rule()
+    def flush_the_broker(self) -> None:
+        self.world.broker.queue.clear()
+
+    def _claim(self, holder: str, batch: list[Dispatch], unlucky: bool) -> None:
+        rt = self.world.process(unlucky=unlucky)
+        deliveries = [Delivery(one.task_id, one.token) for one in batch]
+        before = self.world.now()
+        granted = claim(rt, holder, deliveries)
+        self.world.fortune()
+        for message, one in zip(batch, granted, strict=True):
+            if one is not None:
+                self._check_grant(message, one, before)
+                self.in_hand[holder].append(one)
+
+    def _check_grant(self, message: Dispatch, granted: Claim, before: int) -> None:
+        known = self.known[message.task_id]
+        assert granted.token == message.token + 1
+        assert granted.token > known.newest, "a token was granted twice"
+        assert not known.ended, "an ended task was granted"
+        assert message.message == known.message, "not the message stored last"
+        assert self._goes_on(known.project), "granted in a project that does not go on"
+        assert self.world.now() >= known.not_before, "granted before it was due"
+        assert known.expires is None or before < known.expires, "granted after it had expired"
+        known.newest = granted.token
+
+    @precondition(lambda self: any(self.in_hand.values()))
+    @rule(
+        which=some, failed=st.booleans(), follow=st.integers(0, 2), owed=rarely, unlucky=rarely,
+        fault=st.sampled_from((None, None, "refuses", "loses")),
+    )  # fmt: skip
+    def complete(self, which: int, failed: bool, follow: int, owed: bool, unlucky: bool, fault: str | None) -> None:
+        one = self._any_claim(which)
+        stands, known = self._stands(one), self.known[one.task_id]
+        children = tuple(self._new(known.project, "celery", {}) for _ in range(follow))
+        children = tuple(_inside(child, one) for child in children)
+        outcome = Outcome(
+            TaskState.FAILED if failed else TaskState.SUCCEEDED, b"r", "broke" if failed else None, owed, children
+        )
+        self.world.unlucky.window.note(self.world.unlucky_store, children)
+        self._break_broker(fault)
+        lost = self._lost(lambda: complete(self.world.process(unlucky=unlucky), one, outcome))
+        self.world.fortune()
+        assert lost != stands
+        if stands:
+            known.ended = True
+            self._check_children(known.project, children)
+        else:
+            assert all(self.world.row(child.id, tasks) is None for child in children)
+
+    @precondition(lambda self: any(self.in_hand.values()))
+    @rule(holder=st.sampled_from(HOLDERS))
+    def complete_all(self, holder: str) -> None:
+        claims, self.in_hand[holder] = self.in_hand[holder], []
+        if claims:
+            stand = [self._stands(one) for one in claims]
+            assert complete_many(self.world.rt, [(one, Outcome(TaskState.SUCCEEDED)) for one in claims]) == stand
+            for one, stood in zip(claims, stand, strict=True):
+                self.known[one.task_id].ended |= stood
+
+    def _check_children(self, project: str, children: tuple[NewTask, ...]) -> None:
+        happens = self._status(project).live
+        for child in children:
+            assert (self.world.row(child.id, tasks) is not None) == happens
+            if happens:
+                self.known[child.id] = Known(project, child.message)
+
+    @precondition(lambda self: any(self.in_hand.values()))
+    @rule(which=some, delay=delays, queue=st.sampled_from((*QUEUES, "other")), unlucky=rarely)
+    def retry(self, which: int, delay: int, queue: str, unlucky: bool) -> None:
+        one = self._any_claim(which)
+        stands, known = self._stands(one), self.known[one.task_id]
+        again = new_task(id=one.task_id, body=uuid.uuid4().bytes, queue=queue, delay_ms=delay)
+        self.world.unlucky.window.note(self.world.unlucky_store, [again])
+        before = self.world.now()
+        lost = self._lost(lambda: retry(self.world.process(unlucky=unlucky), one, again, "once more"))
+        self.world.fortune()
+        assert lost != stands
+        if stands:
+            known.message, known.not_before = again.message, before + delay
+            known.ended = not self._status(known.project).live
+
+    @precondition(lambda self: any(self.in_hand.values()))
+    @rule(holder=st.sampled_from(HOLDERS))
+    def renew(self, holder: str) -> None:
+        claims = self.in_hand[holder]
+        stand = {(one.task_id, one.token) for one in claims if self._stands(one)}
+        renewal = renew(self.world.rt, holder, [(one.task_id, one.token) for one in claims])
+        assert renewal.held == stand
+        assert renewal.lost == {(one.task_id, one.token) for one in claims} - stand
+
+    @precondition(lambda self: any(self.in_hand.values()))
+    @rule(which=some)
+    def write_through_the_fence(self, which: int) -> None:
+        one = self._any_claim(which, keep=True)
+        with_claim = self._stands(one)
+        assert self._lost(lambda: self._write(one)) != with_claim
+
+    def _write(self, one: Claim) -> None:
+        with transaction(self.world.rt, one) as connection:
+            connection.exec_driver_sql("SELECT 1")
+
+    @precondition(lambda self: any(self.in_hand.values()))
+    @rule(holder=st.sampled_from(HOLDERS), delay=delays)
+    def stop_warmly(self, holder: str, delay: int) -> None:
+        claims, self.in_hand[holder] = self.in_hand[holder], []
+        stand = {one.task_id for one in claims if self._stands(one)}
+        released = release(self.world.rt, holder, [(one.task_id, one.token) for one in claims], "shutdown", delay)
+        assert set(released) == stand
+
+    @precondition(lambda self: any(self.in_hand.values()))
+    @rule(which=some)
+    def lose_a_child(self, which: int) -> None:
+        one = self._any_claim(which)
+        stands = self._stands(one)
+        state = lapse(self.world.rt, one.holder, one.task_id, one.token, "signal 9")
+        assert (state is not None) == stands
+        self.known[one.task_id].ended |= state is not None and state.ended
+
+    @precondition(lambda self: any(self.in_hand.values()))
+    @rule(holder=st.sampled_from(HOLDERS), proven=st.booleans())
+    def die(self, holder: str, proven: bool) -> None:
+        """The whole worker; its successor may prove it. Dead workers write nothing, zombies are in other rules."""
+        for rank, name in enumerate(HOLDERS):
+            restore(self.world.rt, _facts(name, rank), lambda facts: False)
+        self.in_hand[holder] = []
+        if proven:
+            restore(self.world.rt, _facts("w9", 9), lambda facts: facts.id == holder)
+            assert not any(row.holder == holder for row in self._running())
+
+    # --- time, sweepers, people ---------------------------------------------------------------------------------
+
+    @rule(milliseconds=st.sampled_from((500, 2_500, 7_000, 40_000)))
+    def pass_time(self, milliseconds: int) -> None:
+        self.world.pass_time(milliseconds)
+
+    @rule(limit=st.sampled_from((1, 500)), fault=st.sampled_from((None, None, "refuses", "loses")), unlucky=rarely)
+    def dispatch(self, limit: int, fault: str | None, unlucky: bool) -> None:
+        self._break_broker(fault)
+        try:
+            dispatch(self.world.process(unlucky=unlucky), limit)
+        except StoreUnavailable:
+            assert unlucky
+        finally:
+            self.world.fortune()
+        self._note_ended()
+
+    @rule()
+    def sweep_twice(self) -> None:
+        while (report := sweep(self.world.rt)).more and (report.dispatched or report.ended or report.lapsed):
+            pass
+        again = sweep(self.world.rt)
+        assert not again.lapsed
+        assert not again.dispatched
+        self._note_ended()
+
+    @rule()
+    def pay_debts(self) -> None:
+        for debt in deliver.pending(self.world.rt):
+            assert deliver.done(self.world.rt, debt.task_id, debt.token, ())
+            assert not deliver.done(self.world.rt, debt.task_id, debt.token, ())
+
+    @rule(project=st.sampled_from(PROJECTS))
+    def pause(self, project: str) -> None:
+        try:
+            steer.pause(self.world.rt, project)
+        except ProjectClosed:
+            assert not self._status(project).live
+
+    @rule(project=st.sampled_from(PROJECTS))
+    def resume(self, project: str) -> None:
+        steer.resume(self.world.rt, project)
+
+    @precondition(lambda self: len(self.known) > 3)
+    @rule(project=st.sampled_from(PROJECTS), really=rarely)
+    def close(self, project: str, really: bool) -> None:
+        if really:
+            steer.close(self.world.rt, project)
+
+    @precondition(lambda self: len(self.known) > 3)
+    @rule(project=st.sampled_from(PROJECTS), really=rarely)
+    def cancel(self, project: str, really: bool) -> None:
+        if really:
+            steer.cancel(self.world.rt, project)
+            self._note_ended()
+
+    # --- what holds ----------------------------------------------------------------------------------------------
+
+    @invariant()
+    def the_store_keeps_its_word(self) -> None:
+        if hasattr(self, "history"):
+            self.history.check()
+
+    def teardown(self) -> None:
+        """No task is lost: with everybody alive and time enough, all end, and closed projects are completed."""
+        if not hasattr(self, "world"):
+            return
+        try:
+            self._drain()
+        finally:
+            self.world.close()
+
+    def _drain(self) -> None:
+        for name in PROJECTS:
+            steer.resume(self.world.rt, name)
+            steer.close(self.world.rt, name)
+        for _ in range(60):
+            self.world.pass_time(40_000)
+            self.deliver_all("w1")
+            self.complete_all("w1")
+            while (report := sweep(self.world.rt)).more and (report.dispatched or report.ended or report.lapsed):
+                pass
+            if not self._alive():
+                break
+        sweep(self.world.rt)
+        self.history.check()
+        check_all_ended(self.world.store)
+        assert all(not self._status(name).live for name in PROJECTS)
+        assert all(self.world.row(task_id, tasks) is not None for task_id in self.known)
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def _any_claim(self, which: int, keep: bool = False) -> Claim:
+        """One that a worker has in hand, be it still good or a zombie's."""
+        claims = [one for holder in HOLDERS for one in self.in_hand[holder]]
+        one = claims[which % len(claims)]
+        if not keep:
+            self.in_hand[one.holder].remove(one)
+        return one
+
+    def _stands(self, one: Claim) -> bool:
+        row = self.world.row(one.task_id, leases)
+        stands = row is not None and (row.token, row.holder) == (one.token, one.holder)
+        assert not stands or one.token == self.known[one.task_id].newest, "an older token still stands"
+        return stands
+
+    def _lost(self, call: Any) -> bool:
+        try:
+            call()
+        except LeaseLost:
+            return True
+        return False
+
+    def _break_broker(self, fault: str | None) -> None:
+        if fault:
+            setattr(self.world.broker, fault, True)
+
+    def _status(self, project: str) -> ProjectStatus:
+        info = reports.project_info(self.world.store, project)
+        assert info is not None
+        return info.status
+
+    def _goes_on(self, project: str) -> bool:
+        query = projects.select().where(projects.c.name == project)
+        row = self.world.store.statement(lambda c: c.execute(query).one())
+        return ProjectStatus(row.status).live and row.paused_at is None
+
+    def _running(self) -> list[Any]:
+        query = leases.select().where(leases.c.holder > "queue")
+        return self.world.store.statement(lambda c: list(c.execute(query)))
+
+    def _alive(self) -> bool:
+        return self.world.store.statement(lambda c: c.execute(leases.select().limit(1)).first()) is not None
+
+    def _note_ended(self) -> None:
+        ended = tasks.select().where(tasks.c.outcome.is_not(None))
+        for row in self.world.store.statement(lambda c: list(c.execute(ended))):
+            self.known[row.id].ended = True
+
+
+def _inside(child: NewTask, parent: Claim) -> NewTask:
+    return new_task(
+        id=child.id, body=child.message.body, project_id=parent.project_id, inside=True, parent_id=parent.task_id
+    )
+
+
+def _facts(holder: str, pid: int) -> HolderFacts:
+    return HolderFacts(holder, f"celery@{holder}", "host", pid, "boot", "namespace", "0")

@@ -1,0 +1,79 @@
+"""The world that the state machine moves in: one store, several processes on it, and a broker not to be trusted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+
+from argus_celery.config import Settings
+from argus_celery.flow.runtime import Runtime
+from argus_celery.records import Message
+from argus_celery.store.engine import Store
+from argus_celery.store.schema import metadata
+from tests.flow.faults import LossyBroker, UnluckyStore
+
+TIMES = {"lease_ttl": 6, "sweep_interval": 3, "dispatch_ttl": 3, "dispatch_ttl_max": 30}
+
+
+@dataclass
+class Known:
+    """What the model knows of one task it handed in."""
+
+    project: str
+    message: Message
+    not_before: int = 0
+    expires: int | None = None
+    newest: int = 0
+    """The newest token that was granted."""
+    ended: bool = False
+
+
+@dataclass
+class World:
+    url: str
+    window: int = 4
+    broker: LossyBroker = field(default_factory=LossyBroker)
+
+    def __post_init__(self) -> None:
+        settings = Settings(store_url=self.url, max_losses=2, dispatch_window=self.window, **TIMES)
+        self.store: Store = Store(self.url, app_name="model")
+        self.unlucky_store = UnluckyStore(self.url, app_name="model")
+        self._empty()
+        self.rt = Runtime(self.store, settings, self.broker.publish)
+        self.unlucky = Runtime(self.unlucky_store, settings, self.broker.publish)
+
+    def _empty(self) -> None:
+        metadata.create_all(self.store.engine)
+        with self.store.engine.begin() as connection:
+            for table in reversed(metadata.sorted_tables):
+                connection.execute(sa.delete(table))
+
+    def process(self, *, unlucky: bool) -> Runtime:
+        """The process that makes the next call; an unlucky one loses its answer once."""
+        if not unlucky:
+            return self.rt
+        self.unlucky_store.lose_answers = 1
+        return self.unlucky
+
+    def fortune(self) -> None:
+        """The fault is over, whether it struck or not."""
+        self.unlucky_store.lose_answers = 0
+        self.broker.refuses = self.broker.loses = self.broker.doubles = False
+
+    def pass_time(self, milliseconds: int) -> None:
+        self.store.clock_shift += milliseconds
+        self.unlucky_store.clock_shift = self.store.clock_shift
+
+    def now(self) -> int:
+        now: int = self.store.statement(lambda connection: connection.execute(sa.select(self.store.now)).scalar_one())
+        return now
+
+    def row(self, task_id: str, table: sa.Table) -> Any:
+        column = table.c.task_id if "task_id" in table.c else table.c.id
+        return self.store.statement(lambda c: c.execute(sa.select(table).where(column == task_id)).first())
+
+    def close(self) -> None:
+        self.store.dispose()
+        self.unlucky_store.dispose()
