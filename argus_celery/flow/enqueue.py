@@ -79,10 +79,9 @@ def _commit(rt: Runtime, batch: Sequence[NewTask], *, adopted: bool = False) -> 
         return rt.store.transaction(lambda connection: record(rt, connection, batch, look=look, adopted=adopted))
 
     rt.window.note(rt.store, batch)
-    if adopted or any(task.key is not None for task in batch):
-        return past_rivals(lambda: write(look=True))
+    look = adopted or any(task.key is not None for task in batch)
     try:
-        return write(look=False)
+        return write(look)
     except (DuplicateRow, StoreUnavailable):
         return past_rivals(lambda: write(look=True))
 

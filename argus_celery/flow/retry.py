@@ -30,6 +30,8 @@ def _write(rt: Runtime, connection: Connection, claim: Claim, task: NewTask, det
     store, id_ = rt.store, claim.task_id
     project = projects.shared(store, connection, {claim.project_id}).get(claim.project_id)
     if not leases.lock_held(store, connection, claim.holder, [(id_, claim.token)]):
+        if attempts.ended_so(connection, id_, claim.token, AttemptOutcome.RETRIED):
+            return []  # a commit whose answer was lost
         raise lost(claim)
     attempts.append(store, connection, [id_], AttemptOutcome.RETRIED, detail)
     if project is None or not project.status.live:

@@ -86,6 +86,8 @@ def cancel(rt: Runtime, name: str) -> list[tuple[str, int, str]]:
     def write(connection: Connection, project: Project) -> int:
         if project.status.live:
             projects.finish(rt.store, connection, project.id, ProjectStatus.CANCELLED)
+        # A running task that a pause has parked would never lapse, and nobody resumes a cancelled project.
+        leases.resume_project(rt.store, connection, project.id)
         return project.id
 
     project_id = _locked(rt, name, write)

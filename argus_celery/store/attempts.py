@@ -21,3 +21,10 @@ def append(
     source = sa.select(lease.task_id, lease.token, lease.holder, lease.started_at, *finished)
     columns = ["task_id", "token", "holder", "started_at", "finished_at", "outcome", "detail"]
     connection.execute(sa.insert(attempts).from_select(columns, source.where(lease.task_id.in_(ids))))
+
+
+def ended_so(connection: Connection, task_id: str, token: int, outcome: AttemptOutcome) -> bool:
+    """Did the run under this token end so?"""
+    c = attempts.c
+    query = sa.select(c.task_id).where(c.task_id == task_id, c.token == token, c.outcome == outcome)
+    return connection.execute(query).first() is not None
