@@ -83,7 +83,7 @@ class Project:
             if key is not None:
                 raise ValueError(f"a key names one task, and {signature!r} is several: give each its own")
         elif not is_durable_name(self._argus.app, name):
-            raise ValueError(f"{name} is not durable, and a project holds only durable tasks: decorate it with @durable")
+            raise ValueError(f"{name} is not durable, and a project holds durable tasks: decorate it with @durable")
 
     # --- steer -----------------------------------------------------------------------------------------------------
 

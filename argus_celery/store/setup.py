@@ -28,9 +28,9 @@ def init(store: Store) -> str:
     return HEAD
 
 
-def prepare(store: Store) -> None:
-    """Before a process first uses its store: an SQLite file is made by itself, anything else is only checked."""
-    if store.dialect_name == "sqlite" and version(store) is None:
+def make(store: Store) -> None:
+    """For the embedded default: where there are no tables, make them; then check."""
+    if version(store) is None:
         init(store)
     check(store)
 

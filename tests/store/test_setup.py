@@ -50,20 +50,16 @@ def test_a_store_without_tables_names_the_command(bare: Store) -> None:
         setup.check(bare)
 
 
-def test_an_sqlite_file_is_made_by_itself_and_a_server_is_not(bare: Store) -> None:
-    if bare.dialect_name == "sqlite":
-        setup.prepare(bare)
-        assert setup.version(bare) == setup.HEAD
-    else:
-        with pytest.raises(StoreError, match="argus init"):
-            setup.prepare(bare)
+def test_the_embedded_default_is_made_by_itself(bare: Store) -> None:
+    setup.make(bare)
+    assert setup.version(bare) == setup.HEAD
 
 
 def test_an_older_version_names_the_command(bare: Store) -> None:
     setup.init(bare)
     _set_version(bare, "0000")
     with pytest.raises(StoreError, match=r"version 0000.*celery -A shop argus init"):
-        setup.prepare(bare)
+        setup.make(bare)
 
 
 def test_a_newer_version_serves_an_older_worker_beside_it(bare: Store) -> None:
