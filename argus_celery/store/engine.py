@@ -9,7 +9,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -17,6 +17,7 @@ from sqlalchemy.engine import URL, Connection, Engine
 
 from argus_celery.errors import StoreError, StoreUnavailable
 from argus_celery.store.dialects import Dialect, dialect_of
+from argus_celery.store.forks import Gate
 
 T = TypeVar("T")
 
@@ -42,6 +43,7 @@ class Store:
         self.clock_shift = 0
         self.outage = Outage()
         self._on_connect = on_connect
+        self._gate = Gate(self._close_idle) if self.dialect.minds_forks else None
         self._engines: dict[int, Engine] = {}
         self._prepared: set[int] = set()
 
@@ -99,9 +101,10 @@ class Store:
     def open(self) -> Iterator[Connection]:
         """A transaction whose work is not ours to repeat: the user's. Only an outage is named anew."""
         try:
-            self._prepare()
-            with self.engine.begin() as connection:
-                yield connection
+            with self._gate.inside() if self._gate else nullcontext():
+                self._prepare()
+                with self.engine.begin() as connection:
+                    yield connection
         except sa.exc.DBAPIError as error:
             if self.dialect.is_outage(error):
                 raise self._away(error) from error
@@ -114,11 +117,17 @@ class Store:
         if engine is not None:
             engine.dispose()
 
+    def _close_idle(self) -> None:
+        engine = self._engines.get(os.getpid())
+        if engine is not None:
+            engine.dispose()
+
     def _repeated(self, attempt: Callable[[], T]) -> T:
         for repeat in range(REPEATS):
             try:
-                self._prepare()
-                result = attempt()
+                with self._gate.inside() if self._gate else nullcontext():
+                    self._prepare()
+                    result = attempt()
             except sa.exc.DBAPIError as error:
                 if self.dialect.is_conflict(error) and repeat < REPEATS - 1:
                     time.sleep(random.uniform(0, 0.01 * 2**repeat))

@@ -15,6 +15,8 @@ class Dialect:
     name: ClassVar[str]
     returning: ClassVar[bool] = True
     """Does UPDATE … RETURNING exist? Otherwise granted rows are read back by their mark."""
+    minds_forks: ClassVar[bool] = False
+    """Must a fork wait until no thread is in the store?"""
     conflict_codes: ClassVar[frozenset[str | int]] = frozenset()
     missing_table_codes: ClassVar[frozenset[str | int]] = frozenset()
 

@@ -19,6 +19,7 @@ BUSY_TIMEOUT_S = 30.0
 
 class SQLite(Dialect):
     name = "sqlite"
+    minds_forks = True
 
     def create_engine(self, url: URL) -> Engine:
         if sqlite3.sqlite_version_info < (3, 35):
