@@ -1,0 +1,143 @@
+"""The bench of one run: the app as a producer, the nodes, the ledger, and the store as the other witness."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from celery import Celery, chain
+from celery.result import AsyncResult
+
+from tests.faults.brokers import Broker
+from tests.faults.ledger import Ledger, Line, wait_for
+from tests.faults.matrix import Combination
+from tests.faults.nodes import Node
+from tests.faults.setup import Setup, T
+from tests.faults.stores import StorePlace
+
+ENDED = {"SUCCESS": "succeeded", "FAILURE": "failed", "REVOKED": "cancelled"}
+
+
+class Bench:
+    def __init__(self, setup: Setup, folder: Path, at: Combination, broker: Broker, place: StorePlace) -> None:
+        self.setup, self.folder, self.at = setup, folder, at
+        self.broker, self.place = broker, place
+        self.ledger = Ledger(setup.ledger)
+        self.nodes: list[Node] = []
+        self.accepted: list[str] = []
+        self.recovery: float | None = None
+        self.app: Celery = _producer(setup)
+
+    # What is sent
+
+    def send(self, body: str, *arguments: Any, **options: Any) -> str:
+        """Call a task; its id. What was accepted has to end."""
+        link_error = self.app.signature("errback") if options.pop("errback", False) else None
+        result = self.app.tasks[body].apply_async(arguments, link_error=link_error, **options)
+        self.accepted.append(result.id)
+        return str(result.id)
+
+    def send_chain(self, *signatures: Any) -> list[str]:
+        """A chain; the ids of its parts."""
+        result = chain(*signatures).apply_async()
+        ids = [str(result.id)]
+        while (result := result.parent) is not None:
+            ids.insert(0, str(result.id))
+        self.accepted += ids
+        return ids
+
+    # What runs
+
+    def worker(self, name: str, concurrency: int = 1, *arguments: str, **changes: Any) -> Node:
+        """A worker that consumes by now."""
+        node = self.launch(name, concurrency, *arguments, **changes)
+        node.wait_ready()
+        return node
+
+    def launch(self, name: str, concurrency: int = 1, *arguments: str, **changes: Any) -> Node:
+        """A worker that boots."""
+        size = [] if self.at.pool == "solo" else ["-c", str(concurrency)]
+        call = ["worker", "-n", f"{name}@%h", "-P", self.at.pool, *size, "-l", "INFO", "--without-mingle", *arguments]
+        return self._node(name, call, changes)
+
+    def beat(self, name: str = "beat") -> Node:
+        return self._node(name, ["beat", "-s", str(self.folder / name), "-l", "INFO"], {})
+
+    def command(self, name: str, *arguments: str) -> Node:
+        """``celery argus …``, which ends by itself."""
+        node = self._node(name, ["argus", *arguments], {})
+        node.may_exit = True
+        return node
+
+    def _node(self, name: str, call: list[str], changes: dict[str, Any]) -> Node:
+        node = Node(name, replace(self.setup, **changes), self.folder, call)
+        self.nodes.append(node)
+        return node
+
+    # What is seen
+
+    def outcome(self, task_id: str) -> str:
+        """How the system believes the task ended; empty while it has not."""
+        if self.setup.stock:
+            return ENDED.get(AsyncResult(task_id, app=self.app).state, "")
+        from argus_celery.store import reports
+
+        info = reports.task_info(self.store, task_id)
+        return str(info.state) if info and info.state.ended else ""
+
+    def wait_ended(self, *tasks: str, within: float = T) -> None:
+        wait_for(lambda: all(map(self.outcome, tasks)), within, f"the end of {len(tasks)} tasks")
+
+    def info(self, task_id: str) -> Any:
+        from argus_celery.store import reports
+
+        return reports.task_info(self.store, task_id)
+
+    @staticmethod
+    def now() -> float:
+        return time.time()
+
+    @property
+    def store(self) -> Any:
+        return self.runtime.store
+
+    @property
+    def runtime(self) -> Any:
+        from argus_celery import Argus
+
+        argus = Argus.of(self.app)
+        assert argus is not None
+        return argus.runtime
+
+    def times(self, event: str, tags: Sequence[str]) -> dict[str, int]:
+        """How often each tag has this event in the ledger."""
+        found = Counter(line.tag for line in self.ledger.lines(event))
+        return {tag: found[tag] for tag in tags}
+
+    def wait_prefetched(self) -> None:
+        """No message waits in the broker. A solo worker prefetches nothing while it works."""
+        if self.at.pool != "solo":
+            wait_for(lambda: self.broker.ready() == 0, 10, "every message has been prefetched")
+
+    def recovered(self, fault: float, line: Line, within: float) -> None:
+        """Assert the time bound of a case: this line came in time after the fault; noted in the report."""
+        took = line.time - fault
+        self.recovery = max(self.recovery or 0.0, took)
+        assert took <= within, f"{line.event} {line.tag} came {took:.1f} s after the fault, allowed are {within:.1f} s"
+
+    def clean_up(self) -> None:
+        for node in self.nodes:
+            node.clean_up()
+        self.app.close()
+        if not self.setup.stock:
+            self.store.dispose()
+
+
+def _producer(setup: Setup) -> Celery:
+    from tests.faults.app import make_app
+
+    return make_app(setup, producer=True)

@@ -1,0 +1,8 @@
+"""``celery -A tests.faults.worker worker``: the app as the environment says."""
+
+from tests.faults.app import make_app, watch
+from tests.faults.setup import Setup
+
+setup = Setup.from_environment()
+app = make_app(setup)
+watch(app, setup)
