@@ -1,0 +1,9 @@
+"""Durable projects for Celery: a killed worker or a lost broker loses nothing and writes no result twice."""
+
+from argus_celery import errors, signals
+from argus_celery.app import Argus
+from argus_celery.context import current
+from argus_celery.hooks.durable import durable
+from argus_celery.project import Project
+
+__all__ = ["Argus", "Project", "current", "durable", "errors", "signals"]

@@ -1,0 +1,140 @@
+"""``Argus(app)``: the one object a user adds to their Celery app. It reads the settings and installs the hooks."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from typing import Any
+
+from celery import Celery
+
+from argus_celery.config import PREFIX, Settings
+from argus_celery.errors import HookError
+from argus_celery.flow import steer
+from argus_celery.flow.runtime import Runtime
+from argus_celery.hooks import annotations, attached, beat, deliver, publish, selftest, worker
+from argus_celery.hooks import durable as durability
+from argus_celery.hooks.backend import ArgusBackend, is_foreign
+from argus_celery.hooks.publisher import Publisher
+from argus_celery.project import Project
+from argus_celery.store import setup
+from argus_celery.store.engine import Store
+
+FIXUP = "argus_celery.app:fixup"
+EMBEDDED = "argus.db"
+
+
+class Argus:
+    """Durable projects for a Celery app: ``Argus(app, store="postgresql+psycopg://…")``, or ``Argus()`` and ``init_app``.
+
+    Every setting is ``app.conf.argus_<name>``; a keyword here wins over it. Settings are checked when they are first
+    needed: at the first durable call or when a worker starts.
+    """
+
+    durable = staticmethod(durability.durable)
+
+    def __init__(self, app: Celery | None = None, *, store: str | None = None, **settings: Any) -> None:
+        self._given = {PREFIX + name: value for name, value in settings.items()}
+        if store is not None:
+            self._given["argus_store_url"] = store
+        self._app: Celery | None = None
+        if app is not None:
+            self.init_app(app)
+
+    @classmethod
+    def of(cls, app: Celery) -> Argus | None:
+        """The Argus of this app, if it has one."""
+        found: Argus | None = app.__dict__.get(attached.KEY)
+        return found
+
+    def init_app(self, app: Celery) -> None:
+        """Install on an app, also on one that has made tasks, connections or messages already."""
+        if Argus.of(app) not in (None, self):
+            raise HookError(f"{app!r} has an Argus already: call Argus(app) once for each app")
+        self._app = app
+        attached.attach(app, self)
+        self._settle_settings(app)
+        publish.install(app)
+        annotations.install(app)
+        worker.install(self)
+        beat.install(self)
+
+    def _settle_settings(self, app: Celery) -> None:
+        """Keywords go into ``app.conf``, without reading it early: a pool child that is spawned finds them there."""
+        app.fixups = {*app.fixups, FIXUP}
+        if app.configured:
+            app.conf.update(self._given)
+        else:
+            app.on_after_configure.connect(self._configured, weak=False)
+
+    def _configured(self, sender: Celery, **_: Any) -> None:
+        sender.conf.update(self._given)
+
+    @property
+    def app(self) -> Celery:
+        if self._app is None:
+            raise HookError("this Argus has no app yet: call argus.init_app(app)")
+        return self._app
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings; raises ``SettingError`` that names what is wrong."""
+        conf = self.app.conf
+        given = {key: conf[key] for key in _setting_names(self.app)} | self._given
+        if not given.get("argus_store_url"):
+            given["argus_store_url"] = _store_of_broker(str(conf.broker_write_url or conf.broker_url or "")) or ""
+        return Settings.from_mapping({key: value for key, value in given.items() if value is not None})
+
+    @cached_property
+    def runtime(self) -> Runtime:
+        """What the flows are given."""
+        name = self.app.main or ""
+        prepare = setup.make if self.settings.store_url.startswith("sqlite") else setup.check
+        store = Store(self.settings.store_url, app_name=name, on_connect=prepare)
+        return Runtime(store, self.settings, self.publisher, foreign_results=is_foreign(self.app.backend))
+
+    @cached_property
+    def publisher(self) -> Publisher:
+        return Publisher(self.app)
+
+    @cached_property
+    def results(self) -> ArgusBackend:
+        """The ``argus://`` result backend, whatever backend the user has."""
+        return ArgusBackend(self.app)
+
+    def project(self, name: str) -> Project:
+        """The durable project of this name; made, open, if there is none."""
+        return Project(self, name)
+
+    def pay_debts(self, limit: int = 100) -> int:
+        """Deliver outcomes that the user's result backend, or a dead letter's errbacks, are still owed."""
+        return deliver.pay_debts(self, limit)
+
+    def default_project_id(self) -> int:
+        return steer.open_project(self.runtime, self.settings.default_project)
+
+    def check(self) -> None:
+        """Raise ``SettingError`` or ``HookError`` if something does not fit; a worker asks when it starts."""
+        self.settings  # noqa: B018 - reading it checks it
+        selftest.check(self.app)
+
+
+def _setting_names(app: Celery) -> list[str]:
+    """The ``argus_*`` keys of the configuration, with or without the app's namespace and in either case."""
+    namespace = f"{app.namespace}_".lower() if app.namespace else ""
+    names = (str(key).lower() for key in app.conf)
+    return sorted({name.removeprefix(namespace) for name in names if name.removeprefix(namespace).startswith(PREFIX)})
+
+
+def _store_of_broker(broker_url: str) -> str | None:
+    """The database behind an ``argus://`` broker; ``None`` for any other broker."""
+    scheme, separator, rest = broker_url.partition("://")
+    if scheme.startswith("argus+"):
+        return scheme.removeprefix("argus+") + separator + rest
+    return "sqlite:///" + os.path.abspath(rest or EMBEDDED) if scheme == "argus" else None
+
+
+def fixup(app: Celery) -> None:
+    """Celery calls it for an app that was pickled into a spawned pool child: it gets its Argus again."""
+    if Argus.of(app) is None:
+        Argus(app)

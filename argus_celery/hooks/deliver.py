@@ -1,0 +1,113 @@
+"""Paying debts: outcomes that the user's own result backend, or a dead letter's errbacks, are still owed.
+
+Whoever sweeps pays. Telling a backend twice is harmless; what follows is recorded as the debt is struck out, once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from celery import Celery
+from celery.app.task import Context, get_actual_ignore_result
+from kombu.compression import decompress
+from kombu.serialization import loads
+
+from argus_celery.errors import ProjectClosed, StoreUnavailable, TaskDead
+from argus_celery.flow import deliver
+from argus_celery.flow.deliver import Undelivered
+from argus_celery.hooks.fence import split_errbacks, with_errbacks
+from argus_celery.hooks.outbox import Execution, gathering
+from argus_celery.records import Claim, Message, TaskState
+
+logger = logging.getLogger(__name__)
+
+
+def pay_debts(argus: Any, limit: int = 100) -> int:
+    """Pay up to ``limit`` debts and return how many were paid here. Raises ``StoreUnavailable``."""
+    return sum(_paid(argus, debt) for debt in deliver.pending(argus.runtime, limit))
+
+
+def _paid(argus: Any, debt: Undelivered) -> bool:
+    try:
+        return _Payment(argus, debt).pay()
+    except StoreUnavailable:
+        raise
+    except Exception:
+        logger.exception("argus: the outcome of %s[%s] could not be delivered yet", debt.name, debt.task_id)
+        return False
+
+
+class _Payment:
+    """One debt, with what the backend is to be told."""
+
+    def __init__(self, argus: Any, debt: Undelivered) -> None:
+        self.argus, self.debt = argus, debt
+        app: Celery = argus.app
+        self.task = app.tasks.get(debt.name)
+        self.backend = self.task.backend if self.task is not None else app.backend
+        self.request = request_of(app, debt.message)
+        self.keep = self.task is None or not get_actual_ignore_result(self.task, self.request)
+
+    def pay(self) -> bool:
+        if self.debt.state is TaskState.DEAD:
+            return self._bury()
+        self._tell()
+        return deliver.done(self.argus.runtime, self.debt.task_id, self.debt.token)
+
+    def _tell(self) -> None:
+        debt, backend = self.debt, self.backend
+        if debt.state is TaskState.SUCCEEDED:
+            backend.mark_as_done(debt.task_id, self._result(), self.request, self.keep)
+        elif debt.state is TaskState.FAILED:
+            backend.mark_as_failure(debt.task_id, self._result(), None, self.request, self.keep, False)
+        else:
+            backend.mark_as_revoked(debt.task_id, debt.error or "", self.request, self.keep)
+
+    def _result(self) -> Any:
+        if self.debt.result is not None:
+            return self.argus.results.decode_result(self.debt.result)["result"]
+        return Exception(self.debt.error) if self.debt.state is TaskState.FAILED else None
+
+    def _bury(self) -> bool:
+        """A dead letter: failed for good, and its errbacks are called, once."""
+        error = TaskDead(self.debt.error)
+        here, sent = split_errbacks(self.backend, list(self.request.errbacks or ()))
+        claim = Claim(self.debt.task_id, self.debt.token, "", self.debt.project_id, 0, 0.0)
+        with gathering(self.argus, claim) as outbox:
+            if sent:
+                self.backend._call_task_errbacks(with_errbacks(self.request, sent), error, None)
+        self.backend.mark_as_failure(self.debt.task_id, error, None, self.request, self.keep, False)
+        if not self._settled(outbox):
+            return False
+        self.argus.publisher.send_plain(outbox.plain)
+        if here:
+            self.backend._call_task_errbacks(with_errbacks(self.request, here), error, None)
+        return True
+
+    def _settled(self, outbox: Execution) -> bool:
+        settle: Callable[..., bool] = deliver.done
+        rt, debt = self.argus.runtime, self.debt
+        try:
+            return settle(rt, debt.task_id, debt.token, outbox.continuations)
+        except ProjectClosed:
+            # The project ended with its dead letter; who waits for the errback is told all the same.
+            project_id = self.argus.default_project_id()
+            moved = [replace(task, project_id=project_id, inside=False) for task in outbox.continuations]
+            return settle(rt, debt.task_id, debt.token, moved)
+
+
+def request_of(app: Celery, message: Message) -> Context:
+    """The request of a stored message, as far as result backends and errbacks look at it."""
+    body = message.body
+    if message.headers.get("compression"):
+        body = decompress(body, message.headers["compression"])
+    args, kwargs, embed = loads(body, message.content_type, message.content_encoding, accept=app.conf.accept_content)
+    where = {
+        "exchange": message.exchange,
+        "routing_key": message.routing_key,
+        "priority": message.properties.get("priority"),
+    }
+    return Context({**message.headers, **embed}, args=args, kwargs=kwargs, delivery_info=where)

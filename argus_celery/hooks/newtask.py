@@ -1,0 +1,121 @@
+"""From what Celery is about to publish to what is recorded: the wire message, and when, where and for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from celery import Celery
+from celery.app.amqp import task_message
+from celery.utils.time import maybe_iso8601, maybe_make_aware
+from kombu import Exchange, Queue
+from kombu.compression import compress
+from kombu.serialization import dumps
+from kombu.transport.native_delayed_delivery import _delay_prefix_re as DELAY_PREFIX
+
+from argus_celery.context import joined
+from argus_celery.flow import steer
+from argus_celery.hooks.durable import DurableOptions
+from argus_celery.hooks.outbox import Execution
+from argus_celery.records import TOKEN_HEADER, Message, NewTask
+
+# Of the call, not of the message. The expiration is the broker's clock's; the store judges ``expires``.
+_NOT_KEPT = {"retry", "retry_policy", "timeout", "confirm_timeout", "expiration"}
+
+
+class Timed(task_message):
+    """A task message that still knows which times its caller gave relative to now."""
+
+    countdown: float | None = None
+    expires_in: float | None = None
+
+
+def new_task(
+    app: Celery, body: Any, publish: Mapping[str, Any], queue: Any, timed: Any, options: DurableOptions
+) -> NewTask:
+    """What is to be recorded for one call of ``Producer.publish``."""
+    headers = publish["headers"]
+    message = wire_message(app, body, publish, queue)
+    countdown, expires_in = getattr(timed, "countdown", None), getattr(timed, "expires_in", None)
+    return NewTask(
+        id=headers["id"],
+        name=headers["task"],
+        message=message,
+        priority=publish.get("priority") or 0,
+        delay_ms=None if countdown is None else max(0, round(countdown * 1000)),
+        due_at=None if countdown is not None else milliseconds(headers.get("eta"), app),
+        expires_in_ms=None if expires_in is None else round(expires_in * 1000),
+        expires_at=None if expires_in is not None else milliseconds(headers.get("expires"), app),
+        lease_ttl_ms=options.lease_ttl and round(options.lease_ttl * 1000),
+        max_losses=options.max_losses,
+        parent_id=headers.get("parent_id"),
+        root_id=headers.get("root_id"),
+        group_id=headers.get("group"),
+    )
+
+
+def placed(task: NewTask, argus: Any, run: Execution | None, project: str | None, key: str | None) -> NewTask:
+    """In the project that was named, else that of the block, else the parent's, else the default one."""
+    project = project or joined.get()
+    if run is None:
+        return replace(task, project=project, key=key)
+    if project is None:
+        return replace(task, project_id=run.claim.project_id, key=key, inside=True)
+    project_id = steer.open_project(argus.runtime, project)
+    return replace(task, project_id=project_id, key=key, inside=project_id == run.claim.project_id)
+
+
+def wire_message(app: Celery, body: Any, publish: Mapping[str, Any], queue: Any) -> Message:
+    """The message as kombu would send it; serialised here, so that every replay is the same bytes."""
+    content_type, content_encoding, data = dumps(body, serializer=publish.get("serializer"))
+    data = data.encode(content_encoding) if isinstance(data, str) else data
+    headers = {name: value for name, value in publish["headers"].items() if name != TOKEN_HEADER}
+    if publish.get("compression"):
+        data, headers["compression"] = compress(data, publish["compression"])
+    exchange, routing_key, queue_name = _route(app, publish, queue)
+    sent = {"exchange", "routing_key", "serializer", "compression", "headers", "declare"} | _NOT_KEPT
+    return Message(
+        body=data,
+        content_type=content_type,
+        content_encoding=content_encoding,
+        headers=headers,
+        properties={name: value for name, value in publish.items() if name not in sent},
+        exchange=exchange,
+        routing_key=routing_key,
+        queue=queue_name,
+    )
+
+
+def _route(app: Celery, publish: Mapping[str, Any], queue: Any) -> tuple[str, str, str]:
+    exchange, routing_key = _name(publish.get("exchange")), publish.get("routing_key") or ""
+    if DELAY_PREFIX.match(routing_key):
+        # RabbitMQ's own delay of quorum queues: the store does the waiting, so the message goes to the real queue.
+        routing_key = DELAY_PREFIX.sub("", routing_key, count=1)
+        found = _queue_for(app, None, routing_key)
+        return (_name(found.exchange), routing_key, found.name) if found else ("", routing_key, routing_key)
+    declared = publish.get("declare")
+    name = _name(queue) or (declared and _name(declared[0])) or ""
+    if not name:
+        found = _queue_for(app, exchange, routing_key)
+        name = found.name if found else routing_key or app.conf.task_default_queue
+    return exchange, routing_key, name
+
+
+def _queue_for(app: Celery, exchange: str | None, routing_key: str) -> Queue | None:
+    for queue in dict(app.amqp.queues).values():
+        if queue.routing_key == routing_key and exchange in (None, _name(queue.exchange)):
+            return queue
+    return None
+
+
+def _name(named: Any) -> str:
+    return (named.name if isinstance(named, (Exchange, Queue)) else named) or ""
+
+
+def milliseconds(instant: str | datetime | None, app: Celery) -> int | None:
+    """An ISO text or a datetime as milliseconds since the epoch."""
+    if instant is None:
+        return None
+    return round(maybe_make_aware(maybe_iso8601(instant), app.timezone).timestamp() * 1000)

@@ -1,0 +1,113 @@
+"""What a run has said is to follow it: kept until the completing transaction, so that a run which lost its lease
+leaves nothing behind.
+
+Once the body has returned, Celery publishes callbacks, the rest of the chain and the chord's body, and only then stores
+the result. While the outbox is *collecting*, what is published here is kept instead: durable tasks are recorded by the
+completing transaction, others are sent after its commit. A publish under the run's own id (retry, replace) is kept too:
+it is what the task goes on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from celery._state import get_current_task
+
+from argus_celery.context import Run, in_hand
+from argus_celery.errors import LeaseLost
+from argus_celery.flow import complete, release, retry
+from argus_celery.records import Claim, Message, NewTask, Outcome
+
+
+@dataclass(eq=False)
+class Execution(Run):
+    """A run with its outbox."""
+
+    argus: Any = None
+    continuations: list[NewTask] = field(default_factory=list)
+    plain: list[Message] = field(default_factory=list)
+    successor: NewTask | None = None
+    handed_on: bool = False
+    """The body was replaced by something whose last task bears this task's id."""
+    is_collecting: bool = False
+    settled: bool = False
+    """The store knows how this run ended, or that it has lost its lease."""
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        before, self.is_collecting = self.is_collecting, True
+        try:
+            yield
+        finally:
+            self.is_collecting = before
+
+    def forget_continuations(self) -> None:
+        """A success that could not be stored is a failure: what followed the success does not happen."""
+        self.continuations.clear()
+        self.plain.clear()
+
+    def leave_body(self) -> None:
+        """From here on nothing is thrown into the run."""
+        with self.lock:
+            self.in_body = False
+
+    # --- the three ends of a run -----------------------------------------------------------------------------------
+
+    def complete(self, outcome: Outcome) -> None:
+        with self._settling():
+            complete.complete(self.rt, self.claim, outcome)
+        self.argus.publisher.send_plain(self.plain)
+
+    def go_on(self, detail: str | None) -> None:
+        """The same task goes on with the message that was published under its id."""
+        assert self.successor is not None
+        with self._settling():
+            retry.retry(self.rt, self.claim, self.successor, detail)
+
+    def give_back(self, detail: str, delay_ms: int = 0) -> None:
+        with self._settling():
+            held = (self.claim.task_id, self.claim.token)
+            if not release.release(self.rt, self.claim.holder, [held], detail, delay_ms):
+                raise complete.lost(self.claim)
+
+    @contextmanager
+    def _settling(self) -> Iterator[None]:
+        try:
+            yield
+        except LeaseLost:
+            self.lost.set()
+            self.settled = True
+            raise
+        self.settled = True
+
+
+def execution_here() -> Execution | None:
+    """The durable run whose code this is."""
+    run = in_hand.get()
+    return run if isinstance(run, Execution) and not run.ended else None
+
+
+@contextmanager
+def gathering(argus: Any, claim: Claim) -> Iterator[Execution]:
+    """Collect what is published for a task that has no run here, or none any more."""
+    execution = Execution(argus.runtime, claim, argus=argus)
+    before = in_hand.set(execution)
+    try:
+        with execution.collecting():
+            yield execution
+    finally:
+        in_hand.reset(before)
+
+
+def outbox_here() -> Execution | None:
+    """The run whose end Celery is about to publish for; not one that a task called eagerly inside it ends for itself."""
+    execution = execution_here()
+    if execution is None or execution.settled:
+        return None
+    if execution.is_collecting:
+        return execution
+    task = get_current_task()
+    return execution if task is not None and task.request.id == execution.claim.task_id else None

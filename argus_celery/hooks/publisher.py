@@ -1,0 +1,111 @@
+"""From rows to broker messages: byte for byte what was recorded, with the token of this dispatch in the header.
+
+A broker that is away costs a caller well under a second: the rows are committed, and the sweep publishes them later.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from celery import Celery
+from kombu import Queue
+
+from argus_celery.records import TOKEN_HEADER, Dispatch, Message
+
+logger = logging.getLogger(__name__)
+
+PAUSE_AFTER_FAILURE = 1.0
+"""Seconds for which nothing is tried after a failure, so that a batch or a burst does not wait each time."""
+
+
+class Publisher:
+    """Publishes through the app's own producer pool."""
+
+    def __init__(self, app: Celery) -> None:
+        self.app = app
+        self._not_before = 0.0
+
+    def __call__(self, dispatches: Sequence[Dispatch]) -> Sequence[str]:
+        """Publish in order; returns the ids whose message may not have left."""
+        if not dispatches or self._resting():
+            return [one.task_id for one in dispatches]
+        try:
+            with self.app.amqp.producer_pool.acquire(block=True) as producer:
+                return self.send_through(producer, dispatches)
+        except Exception as error:
+            return self._failed(error, dispatches)
+
+    def send_through(self, producer: Any, dispatches: Sequence[Dispatch]) -> Sequence[str]:
+        """The same through a producer that is in hand."""
+        if self._resting():
+            return [one.task_id for one in dispatches]
+        try:
+            self._connect(producer)
+            _once_more(producer, lambda: self._publish_all(producer, dispatches))
+        except Exception as error:
+            return self._failed(error, dispatches)
+        return ()
+
+    def send_plain(self, messages: Iterable[Message]) -> None:
+        """Messages of tasks that are not durable, kept back until a commit; sent as Celery would."""
+        messages = list(messages)
+        if not messages:
+            return
+        retry = {"retry": True, "retry_policy": dict(self.app.conf.task_publish_retry_policy)}
+        try:
+            with self.app.amqp.producer_pool.acquire(block=True) as producer:
+                for message in messages:
+                    self._publish(producer, message, dict(message.headers), **retry)
+        except Exception:
+            logger.exception("argus: what follows a durable task but is not durable itself could not be published")
+
+    def _resting(self) -> bool:
+        return time.monotonic() < self._not_before
+
+    def _failed(self, error: Exception, dispatches: Sequence[Dispatch]) -> Sequence[str]:
+        self._not_before = time.monotonic() + PAUSE_AFTER_FAILURE
+        logger.warning(
+            "argus: %d message(s) could not be published now (%s); they are recorded and will be", len(dispatches), error
+        )
+        return [one.task_id for one in dispatches]
+
+    def _connect(self, producer: Any) -> None:
+        """One quick attempt: kombu's own ways of connecting wait for seconds."""
+        connection = producer.connection
+        if connection is not None and not connection.connected:
+            connection.ensure_connection(max_retries=0, interval_start=0, interval_step=0, timeout=1.0)
+
+    def _publish_all(self, producer: Any, dispatches: Sequence[Dispatch]) -> None:
+        with producer.batch() if len(dispatches) > 1 and producer.supports_batch_publish else nullcontext():
+            for one in dispatches:
+                self._publish(producer, one.message, {**one.message.headers, TOKEN_HEADER: one.token})
+
+    def _publish(self, producer: Any, message: Message, headers: dict[str, Any], **how: Any) -> None:
+        producer.publish(
+            message.body,
+            content_type=message.content_type,
+            content_encoding=message.content_encoding,
+            headers=headers,
+            exchange=message.exchange,
+            routing_key=message.routing_key,
+            declare=self._declared(message.queue),
+            **{**message.properties, **how},
+        )
+
+    def _declared(self, name: str) -> list[Queue]:
+        try:
+            return [self.app.amqp.queues[name]]
+        except KeyError:
+            return []  # task_create_missing_queues is off, and it is not one of ours
+
+
+def _once_more(producer: Any, publish: Any) -> None:
+    """A connection that broke while it lay idle is found out by using it: revive and repeat, once."""
+    publish = producer.connection.ensure(
+        producer, publish, max_retries=1, interval_start=0, interval_step=0, interval_max=0
+    )
+    publish()

@@ -1,0 +1,59 @@
+"""Does this Celery have the hooks that Argus needs, and are they in place? Asked once, when a worker starts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+
+import celery
+import kombu
+from celery import Celery
+from celery.app import trace
+from celery.app.amqp import AMQP
+
+from argus_celery.errors import HookError
+from argus_celery.hooks.annotations import Annotations
+from argus_celery.hooks.durable import is_durable
+from argus_celery.hooks.publish import Recording
+from argus_celery.hooks.trace import SLOT
+
+
+def check(app: Celery) -> None:
+    """Raises ``HookError`` with one sentence that says what does not fit."""
+    wrong = next(_misfits(app), None)
+    if wrong is not None:
+        raise HookError(f"{wrong} (celery {celery.__version__}, kombu {kombu.__version__})")
+
+
+def _misfits(app: Celery) -> Iterator[str]:
+    for holds, sentence in _EXPECTED:
+        if not holds(app):
+            yield sentence
+    for task in list(app._tasks.values()):
+        if is_durable(task) and "__trace__" in dir(type(task)) and not _slotted(task):
+            yield f"the durable task {task.name} was made without the hooks of Argus: call Argus(app) before it is used"
+
+
+def _slotted(task: object) -> bool:
+    return next((c.__dict__["__trace__"] for c in type(task).__mro__ if "__trace__" in c.__dict__), None) is SLOT
+
+
+def _has(owner: object, name: str) -> Callable[[Celery], bool]:
+    return lambda app: callable(getattr(owner, name, None))
+
+
+def _tracer_takes_info(app: Celery) -> bool:
+    return "Info" in inspect.signature(trace.build_tracer).parameters
+
+
+_EXPECTED: list[tuple[Callable[[Celery], bool], str]] = [
+    (_has(AMQP, "_create_task_sender"), "Celery's AMQP has no _create_task_sender, so tasks cannot be recorded on publish"),
+    (_has(AMQP, "_retry_publish"), "Celery's AMQP has no _retry_publish, so callbacks cannot wait for the completion"),
+    (_tracer_takes_info, "Celery's build_tracer takes no Info, so a lost lease would look like a failure"),
+    (lambda app: isinstance(app.amqp, Recording), "app.amqp was replaced after Argus(app), so tasks are not recorded"),
+    (
+        lambda app: isinstance(app.annotations, Annotations),
+        "app.annotations was replaced after Argus(app), so durable tasks get no hooks",
+    ),
+    (lambda app: app.conf.task_protocol == 2, "task_protocol must be 2: older messages carry no headers"),
+]
