@@ -34,7 +34,7 @@ def new_task(app: Celery, message: Any, request: Request) -> NewTask:
         priority=(message.properties or {}).get("priority") or 0,
         due_at=milliseconds(headers.get("eta"), app),
         expires_at=milliseconds(headers.get("expires"), app),
-        lease_ttl_ms=options.lease_ttl and round(options.lease_ttl * 1000),
+        lease_ttl_ms=None if options.lease_ttl is None else round(options.lease_ttl * 1000),
         max_losses=options.max_losses,
         parent_id=headers.get("parent_id"),
         root_id=headers.get("root_id"),

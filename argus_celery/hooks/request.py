@@ -49,6 +49,7 @@ class DurableRequest(Request):
         super().__init__(message, *args, headers=headers, **options)
         self._request_dict.update(judged)
         self.unrecorded = False
+        self._already_revoked = self._already_cancelled = False
         self.ended = False
         self._set_token(self._token_of(message))
 
@@ -261,11 +262,11 @@ class ArgusRequest(DurableRequest):
 
 
 @cache
-def request_class(base: str | type[Request]) -> type[Request]:
+def request_class(base: str | type[Any]) -> type[Any]:
     """The durable request class on top of the one that a task has."""
-    base = symbol_by_name(base)
-    if issubclass(base, DurableRequest):
-        return base
-    if base is Request:
+    theirs: type[Any] = symbol_by_name(base)
+    if issubclass(theirs, DurableRequest):
+        return theirs
+    if theirs is Request:
         return ArgusRequest
-    return type(base.__name__, (DurableRequest, base), {})
+    return type(theirs.__name__, (DurableRequest, theirs), {})

@@ -18,7 +18,7 @@ from argus_celery.records import TOKEN_HEADER
 logger = logging.getLogger(__name__)
 
 
-class UnknownTasks(bootsteps.Step):  # type: ignore[misc]
+class UnknownTasks(bootsteps.Step):
     """Consumer step that stands before ``on_unknown_task``."""
 
     name = "argus.unknown_tasks"

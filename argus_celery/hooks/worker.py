@@ -40,7 +40,7 @@ def install(argus: Any) -> None:
     argus.app.steps["consumer"].add(UnknownTasks)
 
 
-class Station(bootsteps.StartStopStep):  # type: ignore[misc]
+class Station(bootsteps.StartStopStep):
     """Worker step: starts after the pool and before anything is consumed."""
 
     name = "argus.station"

@@ -1,8 +1,8 @@
 """SQLite and fork: the library keeps what it has locked in the process's memory, and a child inherits that memory.
 
 A child forked while a thread of its parent writes believes for ever that the write lock is taken, by nobody. So a fork
-waits until no thread is in the store, and the connections that lie idle are closed before it. (Servers do not need this:
-there a child only has to leave its parent's sockets alone.)
+waits until no thread is in the store, and the connections that lie idle are closed before it. Servers do not need this:
+there a child only has to leave its parent's sockets alone.
 """
 
 from __future__ import annotations

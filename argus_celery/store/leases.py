@@ -299,7 +299,9 @@ def extend(store: Store, connection: Connection, task_id: str, token: int, holde
     return connection.execute(sa.update(leases).where(*held).values(eligible_at=store.now + c.ttl)).rowcount > 0
 
 
-def hand_back(store: Store, connection: Connection, ids: Collection[str], delay_ms: int = 0, due_at: int | None = None) -> None:
+def hand_back(
+    store: Store, connection: Connection, ids: Collection[str], delay_ms: int = 0, due_at: int | None = None
+) -> None:
     """Nobody holds these locked rows any more; they are due after ``delay_ms``, or at an instant."""
     connection.execute(
         sa.update(leases)
