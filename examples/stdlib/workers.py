@@ -1,0 +1,85 @@
+"""``celery worker`` processes: started, frozen, killed with all their children, stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from examples.stdlib import place
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).parents[2]
+
+
+class Worker:
+    """One worker with two prefork children, in a process group of its own."""
+
+    def __init__(self, side: str, name: str) -> None:
+        self.name = name
+        self.log = place.folder / f"{side}-{name}.log"
+        module = {"plain": "plain", "argus": "durable"}[side]
+        command = [sys.executable, "-m", "celery", "-A", f"examples.stdlib.{module}", "worker"]
+        command += ["-n", f"{name}@%h", "-c", "2", "-l", "INFO"]
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                command,
+                cwd=place.folder,
+                env={**os.environ, "PYTHONPATH": path},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def wait_ready(self) -> None:
+        wait_for(self._ready, 30, f"worker {self.name} to be ready")
+
+    def _ready(self) -> bool:
+        if self.process.poll() is not None:
+            raise RuntimeError(f"worker {self.name} ended at its start:\n{self.log.read_text()[-3000:]}")
+        return " ready." in self.log.read_text()
+
+    def freeze(self) -> None:
+        os.killpg(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.killpg(self.pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """SIGKILL to the worker and all its children."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+    def stop(self) -> None:
+        """Ask it to end; insist after ten seconds."""
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            pass
+        self.kill()
+
+
+def wait_for(fact: Callable[[], T], seconds: float, what: str) -> T:
+    """Ask until the answer is true."""
+    ends = time.monotonic() + seconds
+    while not (answer := fact()):
+        if time.monotonic() > ends:
+            raise TimeoutError(f"waited {seconds:g} s for {what}")
+        time.sleep(0.05)
+    return answer
