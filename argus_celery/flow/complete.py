@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-from sqlalchemy.engine import Connection
+from typing import TYPE_CHECKING
 
 from argus_celery import signals
 from argus_celery.errors import LeaseLost
@@ -16,6 +15,9 @@ from argus_celery.flow.runtime import Runtime
 from argus_celery.records import AttemptOutcome, Claim, NewTask, Outcome, TaskState
 from argus_celery.store import attempts, leases, projects, tasks
 from argus_celery.store.tasks import Ending
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection
 
 Finished = tuple[Claim, Outcome]
 

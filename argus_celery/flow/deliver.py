@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from sqlalchemy.engine import Connection
+from typing import TYPE_CHECKING
 
 from argus_celery.flow.enqueue import Recorded, announce, past_rivals, record
 from argus_celery.flow.publish import send
@@ -12,6 +11,9 @@ from argus_celery.flow.runtime import Runtime
 from argus_celery.records import NewTask
 from argus_celery.store import tasks
 from argus_celery.store.tasks import Debt
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection
 
 Undelivered = Debt
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-from sqlalchemy.engine import Connection
+from typing import TYPE_CHECKING
 
 from argus_celery.flow import lapse
 from argus_celery.flow.lapse import Lapsed
@@ -17,6 +16,9 @@ from argus_celery.records import QUEUE, Dispatch, DispatchReport, TaskState
 from argus_celery.store import leases, projects, tasks
 from argus_celery.store.leases import Heads, Lease
 from argus_celery.store.tasks import Ending
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection
 
 
 @dataclass

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from sqlalchemy.engine import Connection
+from typing import TYPE_CHECKING
 
 from argus_celery import signals
 from argus_celery.flow.publish import send
@@ -15,6 +14,9 @@ from argus_celery.records import AttemptOutcome, Dispatch, TaskState
 from argus_celery.store import attempts, leases, tasks
 from argus_celery.store.leases import Lease
 from argus_celery.store.tasks import Ending
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection
 
 
 @dataclass(frozen=True, slots=True)

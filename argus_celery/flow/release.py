@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from sqlalchemy.engine import Connection
+from typing import TYPE_CHECKING
 
 from argus_celery import signals
 from argus_celery.flow.publish import send
@@ -12,6 +11,9 @@ from argus_celery.flow.requeue import dispatch_own
 from argus_celery.flow.runtime import Runtime
 from argus_celery.records import AttemptOutcome, Dispatch
 from argus_celery.store import attempts, leases, tasks
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection
 
 
 def release(rt: Runtime, holder: str, claims: Sequence[tuple[str, int]], detail: str, delay_ms: int = 0) -> list[str]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
-
-from sqlalchemy.engine import Connection
+from typing import TYPE_CHECKING, TypeVar
 
 from argus_celery import signals
 from argus_celery.errors import ProjectClosed, ProjectNotFound
@@ -15,6 +13,9 @@ from argus_celery.records import ProjectStatus, TaskState
 from argus_celery.store import leases, projects, tasks
 from argus_celery.store.engine import DuplicateRow
 from argus_celery.store.projects import Project
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection
 
 T = TypeVar("T")
 

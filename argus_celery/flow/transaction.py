@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from sqlalchemy.engine import Connection
+from typing import TYPE_CHECKING
 
 from argus_celery.errors import StoreError
 from argus_celery.flow.complete import lost
 from argus_celery.flow.runtime import Runtime
 from argus_celery.records import Claim
 from argus_celery.store import leases
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection
 
 
 @contextmanager

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-
-from sqlalchemy.engine import Connection
+from typing import TYPE_CHECKING
 
 from argus_celery.records import NewTask
 from argus_celery.store import leases, queues
 from argus_celery.store.engine import Store
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection
 
 FRESH = 1.0
 FRESH_WHEN_FULL = 0.1
