@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -50,20 +51,19 @@ def did_you_mean(given: str, known: Sequence[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a table; columns whose cells are all numbers stand right."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    made = Table(box=box.SIMPLE_HEAD)
     for at, column in enumerate(columns):
         made.add_column(column, justify="right" if rows and all(isinstance(row[at], int) for row in rows) else "left")
     for row in rows:
         made.add_row(*("" if cell is None else str(cell) for cell in row))
-    console = Console()
     # Without a terminal there is no width to fit: what reads this wants whole cells.
-    console.print(made, width=None if console.is_terminal else 200)
+    Console(width=None if sys.stdout.isatty() else 240).print(made)
 
 
 def instant(milliseconds: int | None) -> str | None:
@@ -75,6 +75,11 @@ def instant(milliseconds: int | None) -> str | None:
 
 def status_of(project: ProjectInfo) -> str:
     return f"{project.status} (paused)" if project.paused and project.status.live else str(project.status)
+
+
+def counts_of(project: ProjectInfo) -> str:
+    """The states that occur: ``3 running, 7 succeeded``."""
+    return ", ".join(f"{count} {state}" for state, count in project.counts.items() if count)
 
 
 def exit_code_of(project: ProjectInfo) -> int:

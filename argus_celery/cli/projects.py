@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from argus_celery.cli.common import instant, status_of, table, with_argus
-from argus_celery.records import ProjectInfo, TaskState
+from argus_celery.cli.common import counts_of, instant, status_of, table, with_argus
+from argus_celery.records import ProjectInfo
 from argus_celery.store import reports
 
 
@@ -22,8 +22,8 @@ def command(argus: Any, as_json: bool, limit: int) -> None:
     if as_json:
         click.echo(json.dumps([as_object(project) for project in found]))
         return
-    rows = [(p.name, status_of(p), *(p.counts[state] for state in TaskState), instant(p.created_at)) for p in found]
-    table("", ["project", "status", *TaskState, "created"], rows)
+    rows = [(p.name, status_of(p), p.ended, p.total, counts_of(p), instant(p.created_at)) for p in found]
+    table(["project", "status", "ended", "of", "tasks", "created"], rows)
 
 
 def as_object(project: ProjectInfo) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from argus_celery.cli.common import did_you_mean, exit_code_of, instant, status_of, table, with_argus
+from argus_celery.cli.common import counts_of, did_you_mean, exit_code_of, instant, status_of, table, with_argus
 from argus_celery.cli.projects import as_object
 from argus_celery.errors import ProjectNotFound
 from argus_celery.records import ProjectInfo, TaskInfo, TaskState
@@ -39,13 +39,11 @@ def command(argus: Any, name: str, state: str | None, limit: int, as_json: bool)
 def _print(project: ProjectInfo, tasks: list[TaskInfo]) -> None:
     lines = [("project", project.name), ("status", status_of(project)), ("created", instant(project.created_at))]
     lines += [("closed", instant(project.closed_at)), ("ended", instant(project.finished_at))]
-    lines += [(str(state), str(count)) for state, count in project.counts.items() if count]
-    click.echo("\n".join(f"{label:<10}{value}" for label, value in lines if value))
-    columns = ["task", "name", "key", "state", "attempts", "losses", "retries", "created", "error"]
-    table("", columns, [_row(task) for task in tasks])
+    lines += [("tasks", counts_of(project))]
+    click.echo("\n".join(f"{label:<9}{value}" for label, value in lines if value))
+    table(["task", "name", "key", "state", "attempts", "losses", "error"], [_row(task) for task in tasks])
 
 
 def _row(task: TaskInfo) -> tuple[Any, ...]:
     error = (task.error or "").strip().splitlines()
-    counted = (task.attempts, task.losses, task.retries)
-    return (task.id, task.name, task.key, task.state, *counted, instant(task.created_at), error[-1] if error else None)
+    return (task.id, task.name, task.key, task.state, task.attempts, task.losses, error[-1] if error else None)

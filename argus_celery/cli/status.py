@@ -29,4 +29,4 @@ def command(argus: Any, as_json: bool) -> None:
         click.echo(json.dumps(facts))
         return
     click.echo(f"store    {facts['store']}\nversion  {facts['version']}\ndue now  {'yes' if facts['due'] else 'no'}")
-    table("", ["tasks", ""], list(facts["tasks"].items()))
+    table(["state", "tasks"], list(facts["tasks"].items()))

@@ -12,7 +12,7 @@ from examples.stdlib.modules import Sum
 from examples.stdlib.sides import Side
 from examples.stdlib.workers import Worker, wait_for
 
-KILL_AT = 0.4
+KILL_AT = 0.3
 """Share of the modules that are recorded when the worker is killed."""
 
 Watch = Callable[[int, str | None], None]
