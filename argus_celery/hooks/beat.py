@@ -14,7 +14,7 @@ def install(argus: Any) -> None:
     """Add the task, and its entry where ``beat_schedule`` is looked up: by each scheduler there is."""
     app = argus.app
 
-    @app.task(name=NAME, bind=True, ignore_result=True, acks_late=False, max_retries=0)
+    @app.task(name=NAME, bind=True, shared=False, ignore_result=True, acks_late=False, max_retries=0)
     def sweep(self: Any) -> None:
         restore.sweep(attached(self.app).runtime)
 
