@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-FOLDER, BROKER = "STDLIB_FOLDER", "STDLIB_BROKER"
+FOLDER, BROKER, STORE = "STDLIB_FOLDER", "STDLIB_BROKER", "STDLIB_STORE"
 
 folder = Path(os.environ.get(FOLDER, "."))
 
@@ -16,7 +16,7 @@ def broker(name: str) -> str:
 
 
 def database(name: str) -> str:
-    return f"sqlite:///{folder / name}.db"
+    return os.environ.get(STORE) or f"sqlite:///{folder / name}.db"
 
 
 def starts(name: str) -> Path:
