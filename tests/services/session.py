@@ -32,11 +32,11 @@ def service(name: str) -> Iterator[tuple[str, Server | None]]:
     if given:
         yield given, None
         return
-    with _made_or_skipped(name) as server:
+    with made_or_skipped(name) as server:
         yield server.url, server
 
 
-def _made_or_skipped(name: str) -> Server:
+def made_or_skipped(name: str) -> Server:
     try:
         return SERVICES[name]()
     except ServiceMissing as missing:
