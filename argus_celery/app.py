@@ -12,7 +12,8 @@ from argus_celery.config import PREFIX, Settings
 from argus_celery.errors import HookError
 from argus_celery.flow import steer
 from argus_celery.flow.runtime import Runtime
-from argus_celery.hooks import annotations, attached, beat, deliver, publish, selftest, worker
+from argus_celery.hooks import annotations as annotating
+from argus_celery.hooks import attached, beat, deliver, publish, replace, selftest, worker
 from argus_celery.hooks import durable as durability
 from argus_celery.hooks.backend import ArgusBackend, is_foreign
 from argus_celery.hooks.publisher import Publisher
@@ -25,7 +26,7 @@ EMBEDDED = "argus.db"
 
 
 class Argus:
-    """Durable projects for a Celery app: ``Argus(app, store="postgresql+psycopg://…")``, or ``Argus()`` and ``init_app``.
+    """Durable projects for a Celery app: ``Argus(app, store="sqlite:///…")``, or ``Argus()`` and ``init_app``.
 
     Every setting is ``app.conf.argus_<name>``; a keyword here wins over it. Settings are checked when they are first
     needed: at the first durable call or when a worker starts.
@@ -55,7 +56,8 @@ class Argus:
         attached.attach(app, self)
         self._settle_settings(app)
         publish.install(app)
-        annotations.install(app)
+        annotating.install(app)
+        replace.install(app)
         worker.install(self)
         beat.install(self)
 

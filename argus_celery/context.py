@@ -82,25 +82,25 @@ class Current:
     @property
     def task_id(self) -> str | None:
         run = in_hand.get()
-        return run and run.claim.task_id
+        return run.claim.task_id if run else None
 
     @property
     def token(self) -> int | None:
         """The fencing token of this run: higher than that of every run before it."""
         run = in_hand.get()
-        return run and run.claim.token
+        return run.claim.token if run else None
 
     @property
     def project(self) -> str | None:
         """Name of the project the task belongs to."""
         details = self._details()
-        return details and details.project
+        return details.project if details else None
 
     @property
     def key(self) -> str | None:
         """The idempotency key the task was enqueued with."""
         details = self._details()
-        return details and details.key
+        return details.key if details else None
 
     @property
     def attempt(self) -> int:
@@ -112,7 +112,7 @@ class Current:
     def previous(self) -> AttemptInfo | None:
         """How the last run ended, if there was one."""
         details = self._details()
-        return details and details.previous
+        return details.previous if details else None
 
     @property
     def lost(self) -> threading.Event:
@@ -136,7 +136,7 @@ class Current:
 
     def _details(self) -> reports.ClaimDetails | None:
         run = in_hand.get()
-        return run and run.details
+        return run.details if run else None
 
     def _run(self) -> Run:
         run = in_hand.get()

@@ -90,6 +90,8 @@ class NewTask:
     group_id: str | None = None
     inside: bool = False
     """Enqueued by a running durable task (or as its continuation): allowed in a closed project."""
+    takes_over: bool = False
+    """The last of what replaced the task of this id: the row that waits for it goes on with this message."""
 
 
 @dataclass(frozen=True, slots=True)

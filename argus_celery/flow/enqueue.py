@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
-
-from sqlalchemy.engine import Connection
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from argus_celery import signals
 from argus_celery.errors import PayloadTooLarge, ProjectClosed, StoreUnavailable
 from argus_celery.flow import steer
 from argus_celery.flow.publish import send
+from argus_celery.flow.requeue import take_over
 from argus_celery.flow.runtime import Runtime
 from argus_celery.records import NOBODY, QUEUE, Dispatch, Enqueued, NewTask, ProjectStatus, Publish
 from argus_celery.store import leases, projects, tasks
 from argus_celery.store.engine import DuplicateRow
 from argus_celery.store.envelope import seal
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection
 
 T = TypeVar("T")
 
@@ -95,9 +97,15 @@ def record(
     fresh: dict[str, NewTask] = {}
     enqueued: list[Enqueued] = []
     direct: dict[str, bool] = {}
+    out: list[Dispatch] = []
     for task in batch:
         first = known.get((_project_id(task), task.key)) or known.get(task.id) if known else None
         if first is not None:
+            successor = take_over(rt, connection, task)
+            if successor is not None:
+                out += successor
+                enqueued.append(Enqueued(first.id, created=False, token=0))
+                continue
             enqueued.append(Enqueued(first.id, created=False, token=0, differs=_differs(first, task)))
             continue
         twin = _twin(fresh, task)
@@ -112,8 +120,9 @@ def record(
         tasks.insert(rt.store, connection, [_task_row(rt, task) for task in fresh.values()])
         rows = [_lease_row(rt, task, direct[task.id], found[_project_id(task)].paused) for task in fresh.values()]
         leases.insert(rt.store, connection, rows)
-    out = () if adopted else tuple(Dispatch(t.id, 1, t.message) for t in fresh.values() if direct[t.id])
-    return Recorded(tuple(enqueued), out)
+    if not adopted:
+        out += [Dispatch(t.id, 1, t.message) for t in fresh.values() if direct[t.id]]
+    return Recorded(tuple(enqueued), tuple(out))
 
 
 def past_rivals(transaction: Callable[[], T]) -> T:

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-
-from sqlalchemy.engine import Connection
+from typing import TYPE_CHECKING
 
 from argus_celery.flow.runtime import Runtime
-from argus_celery.records import QUEUE, Dispatch, TaskState
+from argus_celery.records import QUEUE, Dispatch, NewTask, TaskState
 from argus_celery.store import leases, tasks
 from argus_celery.store.leases import Lease
 from argus_celery.store.tasks import Ending
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection
 
 
 def dispatch_own(rt: Runtime, connection: Connection, ids: Collection[str]) -> list[Dispatch]:
     """Hand those of these rows that are due now to the queue; they had a place in its window before."""
     return to_queue(rt, connection, leases.due_of(rt.store, connection, ids)) if ids else []
+
+
+def go_on_as(rt: Runtime, connection: Connection, task: NewTask) -> list[Dispatch]:
+    """The locked row of this id gets another message and due time, and goes out if that is now."""
+    id_, queue = task.id, task.message.queue
+    tasks.replace_message(connection, id_, task.name, queue, task.priority, task.message)
+    leases.requeue_as(connection, id_, queue, task.priority, task.expires_at)
+    leases.hand_back(rt.store, connection, [id_], task.delay_ms or 0, task.due_at)
+    return dispatch_own(rt, connection, [id_])
+
+
+def take_over(rt: Runtime, connection: Connection, task: NewTask) -> list[Dispatch] | None:
+    """A replaced task waits for this, its successor's message: it goes on with it. None if it does not wait."""
+    if not task.takes_over or not leases.lock_parked(rt.store, connection, task.id):
+        return None
+    return go_on_as(rt, connection, task)
 
 
 def to_queue(rt: Runtime, connection: Connection, rows: Sequence[Lease]) -> list[Dispatch]:

@@ -15,6 +15,7 @@ from argus_celery.hooks.attached import attached
 from argus_celery.hooks.durable import is_durable
 from argus_celery.hooks.fence import fenced_backend
 from argus_celery.hooks.publish import first_result
+from argus_celery.hooks.replace import handing_on
 from argus_celery.hooks.trace import SLOT
 
 REQUEST = "celery.worker.request:Request"
@@ -70,6 +71,7 @@ def install_on(cls: Any) -> None:
 def _hooks(cls: Any, theirs: dict[str, Any]) -> dict[str, Any]:
     hooks: dict[str, Any] = {"__trace__": SLOT, "Request": _request(theirs.get("Request", cls.Request))}
     hooks["backend"] = fenced_backend(cls, theirs.get("backend"))
+    hooks["on_replace"] = handing_on(cls)
     hooks["AsyncResult"] = first_result(cls)
     return hooks
 

@@ -11,7 +11,6 @@ from celery.states import IGNORED, REJECTED, RETRY
 from argus_celery.errors import LeaseLost
 from argus_celery.hooks import outcome
 from argus_celery.hooks.outbox import Execution
-from argus_celery.hooks.replace import wait_for_successor
 from argus_celery.records import TaskState
 
 logger = logging.getLogger(__name__)
@@ -34,14 +33,16 @@ def settle(execution: Execution, task: Any, answer: Any) -> Any:
 def _end(execution: Execution, task: Any, info: Any) -> None:
     if execution.successor is not None:
         execution.go_on("replaced" if info.state == IGNORED else f"went on after {info.state}")
+    elif execution.handed_on and execution.leaves_store:
+        execution.complete(outcome.silent(execution, TaskState.SUCCEEDED, "replaced by what is not durable"))
     elif execution.handed_on:
-        wait_for_successor(execution)
+        execution.park()
     elif info.state == RETRY and isinstance(info.retval, Retry):
         execution.give_back("Retry was raised without retry()", _delay_ms(info.retval))
     elif info.state == REJECTED and isinstance(info.retval, Reject):
         _reject(execution, task, info.retval)
     elif info.state == IGNORED and isinstance(info.retval, Ignore):
-        execution.complete(outcome.silent(TaskState.SUCCEEDED, "the body raised Ignore"))
+        execution.complete(outcome.silent(execution, TaskState.SUCCEEDED, "the body raised Ignore"))
 
 
 def _reject(execution: Execution, task: Any, error: Reject) -> None:

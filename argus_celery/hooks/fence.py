@@ -159,7 +159,9 @@ class Fenced:
         try:
             call()
         except Exception:
-            logger.exception("argus: the outcome of %s is stored; telling the result backend failed", self.execution.claim.task_id)
+            logger.exception(
+                "argus: the outcome of %s is stored; telling the result backend failed", self.execution.claim.task_id
+            )
             return False
         return True
 

@@ -48,11 +48,12 @@ def new_task(
         due_at=None if countdown is not None else milliseconds(headers.get("eta"), app),
         expires_in_ms=None if expires_in is None else round(expires_in * 1000),
         expires_at=None if expires_in is not None else milliseconds(headers.get("expires"), app),
-        lease_ttl_ms=options.lease_ttl and round(options.lease_ttl * 1000),
+        lease_ttl_ms=None if options.lease_ttl is None else round(options.lease_ttl * 1000),
         max_losses=options.max_losses,
         parent_id=headers.get("parent_id"),
         root_id=headers.get("root_id"),
         group_id=headers.get("group"),
+        takes_over=bool(headers.get("replaced_task_nesting")),
     )
 
 

@@ -32,6 +32,8 @@ class Execution(Run):
     successor: NewTask | None = None
     handed_on: bool = False
     """The body was replaced by something whose last task bears this task's id."""
+    leaves_store: bool = False
+    """What replaces it is not durable."""
     is_collecting: bool = False
     settled: bool = False
     """The store knows how this run ended, or that it has lost its lease."""
@@ -66,6 +68,12 @@ class Execution(Run):
         assert self.successor is not None
         with self._settling():
             retry.retry(self.rt, self.claim, self.successor, detail)
+
+    def park(self) -> None:
+        """What the body was replaced by is recorded; its last task, to come under this id, is waited for."""
+        with self._settling():
+            retry.park(self.rt, self.claim, self.continuations)
+        self.argus.publisher.send_plain(self.plain)
 
     def give_back(self, detail: str, delay_ms: int = 0) -> None:
         with self._settling():
@@ -103,7 +111,7 @@ def gathering(argus: Any, claim: Claim) -> Iterator[Execution]:
 
 
 def outbox_here() -> Execution | None:
-    """The run whose end Celery is about to publish for; not one that a task called eagerly inside it ends for itself."""
+    """The run whose end Celery may publish for here; not that of a task which it has called eagerly."""
     execution = execution_here()
     if execution is None or execution.settled:
         return None

@@ -21,9 +21,7 @@ def succeeded(execution: Execution, app: Celery, result: Any, request: Any, *, k
     """Raises ``EncodeError`` if the result is kept and does not serialise, or is too large."""
     document = _document(app, result, states.SUCCESS, None, request) if keep else None
     _check_size(app, document, request)
-    return Outcome(
-        TaskState.SUCCEEDED, result=document, undelivered=owed, continuations=tuple(execution.continuations)
-    )
+    return Outcome(TaskState.SUCCEEDED, result=document, undelivered=owed, continuations=tuple(execution.continuations))
 
 
 def failed(
@@ -44,13 +42,14 @@ def failed(
     )
 
 
-def silent(state: TaskState, why: str) -> Outcome:
-    """An end with neither result nor anything that follows."""
-    return Outcome(state, error=why)
+def silent(execution: Execution, state: TaskState, why: str) -> Outcome:
+    """An end without a result."""
+    return Outcome(state, error=why, continuations=tuple(execution.continuations))
 
 
 def _document(app: Celery, result: Any, state: str, traceback: Any, request: Any) -> bytes:
-    document: bytes = attached(app).results.document(result, state, traceback, request)
+    argus: Any = attached(app)
+    document: bytes = argus.results.document(result, state, traceback, request)
     return document
 
 
@@ -58,8 +57,8 @@ def _check_size(app: Celery, document: bytes | None, request: Any) -> None:
     limit = attached(app).settings.max_payload
     if document is not None and len(document) > limit:
         raise ResultTooLarge(
-            f"the result of {request.task}[{request.id}] takes {len(document)} bytes, above argus_max_payload ({limit}):"
-            " store the data elsewhere and return a reference, or raise the setting"
+            f"the result of {request.task}[{request.id}] takes {len(document)} bytes, above argus_max_payload"
+            f" ({limit}): store the data elsewhere and return a reference, or raise the setting"
         )
 
 

@@ -15,14 +15,13 @@ from celery.utils.imports import symbol_by_name
 from argus_celery.flow import enqueue
 from argus_celery.hooks.attached import attached
 from argus_celery.hooks.batch import collected, warn_of_difference
-from argus_celery.hooks.batch import collected, warn_of_difference
 from argus_celery.hooks.durable import is_durable_name, options_of
 from argus_celery.hooks.newtask import Timed, new_task, placed, wire_message
 from argus_celery.hooks.outbox import execution_here, outbox_here
-from argus_celery.hooks.replace import hand_over
 from argus_celery.records import Enqueued, NewTask
 
 PREFIX = "argus_"
+_POSITIONS = ("args", "kwargs", "countdown", "eta", "group_id", "group_index", "expires")
 
 
 class Recording:
@@ -32,8 +31,7 @@ class Recording:
 
     def as_task_v2(self, task_id: str, name: str, *args: Any, **options: Any) -> Any:
         message = super().as_task_v2(task_id, name, *args, **options)  # type: ignore[misc]
-        given = dict(zip(("args", "kwargs", "countdown", "eta", "group_id", "group_index", "expires"), args, strict=False))
-        given.update(options)
+        given = {**dict(zip(_POSITIONS, args, strict=False)), **options}
         timed = Timed(*message)
         timed.countdown = given.get("countdown") or None
         if isinstance(given.get("expires"), (int, float)):
@@ -121,9 +119,6 @@ class _Tap:
         elif (batch := collected.get()) is not None:
             self._kept_back = True
             batch.append(task)
-        elif (batch := collected.get()) is not None:
-            self._kept_back = True
-            batch.append(task)
         else:
             self._record(argus, task)
         return None
@@ -136,7 +131,7 @@ class _Tap:
 
         self._kept_back = True
         enqueued = enqueue.enqueue(argus.runtime, [task], publish)[0]
-        if not enqueued.created and not hand_over(argus.runtime, task, self._message):
+        if not enqueued.created:
             _known(task, enqueued)
 
 

@@ -69,7 +69,9 @@ class Publisher:
     def _failed(self, error: Exception, dispatches: Sequence[Dispatch]) -> Sequence[str]:
         self._not_before = time.monotonic() + PAUSE_AFTER_FAILURE
         logger.warning(
-            "argus: %d message(s) could not be published now (%s); they are recorded and will be", len(dispatches), error
+            "argus: %d message(s) could not be published now (%s); they are recorded and will be",
+            len(dispatches),
+            error,
         )
         return [one.task_id for one in dispatches]
 

@@ -1,37 +1,57 @@
-"""Replace: a task whose body hands over to a canvas, the last task of which bears the id of the one that is replaced.
+"""Replace: a task hands over to a canvas whose last task bears its id.
 
-The row waits, unscheduled, for that last task; its message then becomes the row's, and the row goes on.
+Where that is one task, its message is the row's next one. Else the row waits, unscheduled, until the last task is
+published, which is recorded together with the completion that leads to it.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from argus_celery.flow import retry, steer
-from argus_celery.flow.runtime import Runtime
-from argus_celery.hooks.outbox import Execution
-from argus_celery.records import NOBODY, Claim, NewTask
-from argus_celery.store import reports
+from celery import Celery
 
-NESTING = "replaced_task_nesting"
-FAR = 2**52
-"""An instant in the far future, in milliseconds."""
+from argus_celery.hooks.durable import durable, is_durable_name
+from argus_celery.hooks.outbox import execution_here
+
+THEIRS, OURS = "celery.accumulate", "argus.accumulate"
 
 
-def wait_for_successor(execution: Execution, message: NewTask) -> None:
-    """End this run; its task waits until something is published under its id."""
-    execution.successor = replace(message, delay_ms=None, due_at=FAR)
-    execution.go_on("replaced")
+def install(app: Celery) -> None:
+    """Celery ends a replacing group by a task that only gathers; a durable one does it for durable tasks."""
+
+    @durable
+    @app.task(name=OURS, shared=False)
+    def accumulate(*parts: Any, **options: Any) -> Any:
+        index = options.get("index")
+        return parts[index] if index is not None else parts
 
 
-def hand_over(rt: Runtime, task: NewTask, message: Any) -> bool:
-    """Was this the last task of a replacement? Then the waiting row goes on with it."""
-    if not task.message.headers.get(NESTING):
-        return False
-    row = reports.task_info(rt.store, task.id)
-    if row is None or row.state.ended or row.holder != NOBODY:
-        return False
-    project_id = steer.open_project(rt, row.project)
-    retry.retry(rt, Claim(task.id, row.token, NOBODY, project_id, 0, 0.0), task, "replaced")
-    return True
+def handing_on(cls: Any) -> Any:
+    """``Task.on_replace`` that tells the run what becomes of its task."""
+    theirs = cls.on_replace
+
+    def on_replace(self: Any, signature: Any) -> Any:
+        execution = execution_here()
+        if execution is None or execution.claim.task_id != self.request.id:
+            return theirs(self, signature)
+        last = _last(signature)
+        if last.get("task") == THEIRS:
+            last["task"] = OURS
+        execution.handed_on = True
+        execution.leaves_store = not is_durable_name(self.app, last.get("task") or "")
+        with execution.collecting():
+            return theirs(self, signature)
+
+    return on_replace
+
+
+def _last(signature: Any) -> Any:
+    """The signature whose result is that of the whole."""
+    while True:
+        kind = signature.get("subtask_type")
+        if kind == "chain":
+            signature = signature["kwargs"]["tasks"][-1]
+        elif kind == "chord":
+            signature = signature["kwargs"]["body"]
+        else:
+            return signature

@@ -47,7 +47,10 @@ def _tracer_takes_info(app: Celery) -> bool:
 
 
 _EXPECTED: list[tuple[Callable[[Celery], bool], str]] = [
-    (_has(AMQP, "_create_task_sender"), "Celery's AMQP has no _create_task_sender, so tasks cannot be recorded on publish"),
+    (
+        _has(AMQP, "_create_task_sender"),
+        "Celery's AMQP has no _create_task_sender, so tasks cannot be recorded",
+    ),
     (_has(AMQP, "_retry_publish"), "Celery's AMQP has no _retry_publish, so callbacks cannot wait for the completion"),
     (_tracer_takes_info, "Celery's build_tracer takes no Info, so a lost lease would look like a failure"),
     (lambda app: isinstance(app.amqp, Recording), "app.amqp was replaced after Argus(app), so tasks are not recorded"),

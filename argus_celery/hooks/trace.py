@@ -1,8 +1,8 @@
 """The claim: before Celery sees a run, its delivery is claimed or dropped.
 
-Celery's tracer of a task stands in the attribute ``__trace__``, which every pool assigns. ``SLOT`` is a descriptor in its
-place: it wraps whatever is assigned. A refused delivery is answered as Celery answers ``Ignore``: acked, no signal of a
-run, no result, no callbacks.
+Celery's tracer of a task stands in the attribute ``__trace__``, which every pool assigns. ``SLOT`` is a descriptor in
+its place: it wraps whatever is assigned. A refused delivery is answered as Celery answers ``Ignore``: acked, no signal
+of a run, no result, no callbacks.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Claiming:
             return None
         argus = attached(self.task.app)
         granted = claim(argus.runtime, holder(), [Delivery(task_id, token)])[0]
-        return granted and Execution(argus.runtime, granted, argus=argus, greenlet=_greenlet())
+        return None if granted is None else Execution(argus.runtime, granted, argus=argus, greenlet=_greenlet())
 
     def _traced(self, execution: Execution, task_id: str, args: Any, kwargs: Any, request: Any) -> Any:
         with execution.lock:
@@ -108,7 +108,8 @@ def _in_hand(execution: Execution) -> Iterator[None]:
 class FencedInfo(TraceInfo):
     """How a run that did not succeed is ended: a lost lease writes nothing, and is neither failure nor retry."""
 
-    __slots__ = ()
+    state: str
+    retval: Any
 
     def handle_error_state(self, task: Any, req: Any, eager: bool = False, call_errbacks: bool = True) -> Any:
         execution = execution_here()

@@ -37,6 +37,8 @@ from argus_celery.store.schema import leases, projects, queues
 
 c = leases.c
 
+PARKED = 2**52
+"""When a row is due that waits for the message of its successor: not before that has come."""
 LIVE = (ProjectStatus.OPEN, ProjectStatus.CLOSED)
 
 
@@ -291,6 +293,12 @@ def lock_held(store: Store, connection: Connection, holder: str, claims: Collect
     """Lock the rows of these claims, waiting for others; only those still held come back."""
     query = _select_lease(store).where(_any_of(claims), _held_by(holder)).order_by(c.task_id)
     return _leases(connection, store.dialect.for_update(query))
+
+
+def lock_parked(store: Store, connection: Connection, task_id: str) -> bool:
+    """Lock the row of a task that was replaced and waits for its successor; False if it does not."""
+    query = _select_lease(store).where(c.task_id == task_id, c.holder == NOBODY, c.eligible_at >= PARKED)
+    return bool(_leases(connection, store.dialect.for_update(query)))
 
 
 def extend(store: Store, connection: Connection, task_id: str, token: int, holder: str) -> bool:
