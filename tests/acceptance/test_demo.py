@@ -17,7 +17,7 @@ def test_the_demo_loses_nothing_records_nothing_twice_and_leaves_nothing_behind(
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "examples.stdlib"]
     run = subprocess.run(
-        [sys.executable, "-m", "examples.stdlib"],
+        command,
         cwd=ROOT,
         env=environment,
         capture_output=True,
