@@ -12,6 +12,7 @@ from typing import Any
 from celery import Celery, chain
 from celery.result import AsyncResult
 
+from tests.faults.app import make_app
 from tests.faults.brokers import Broker
 from tests.faults.ledger import Ledger, Line, wait_for
 from tests.faults.matrix import Combination
@@ -30,7 +31,15 @@ class Bench:
         self.nodes: list[Node] = []
         self.accepted: list[str] = []
         self.recovery: float | None = None
-        self.app: Celery = _producer(setup)
+        self.app: Celery = make_app(setup, producer=True)
+        if not setup.stock:
+            self._init_store()
+
+    def _init_store(self) -> None:
+        """What ``celery argus init`` does."""
+        from argus_celery.store import setup
+
+        setup.init(self.store)
 
     # What is sent
 
@@ -84,9 +93,12 @@ class Bench:
         """How the system believes the task ended; empty while it has not."""
         if self.setup.stock:
             return ENDED.get(AsyncResult(task_id, app=self.app).state, "")
-        from argus_celery.store import reports
+        from argus_celery.errors import StoreUnavailable
 
-        info = reports.task_info(self.store, task_id)
+        try:
+            info = self.info(task_id)
+        except StoreUnavailable:
+            return ""
         return str(info.state) if info and info.state.ended else ""
 
     def wait_ended(self, *tasks: str, within: float = T) -> None:
@@ -119,8 +131,8 @@ class Bench:
         return {tag: found[tag] for tag in tags}
 
     def wait_prefetched(self) -> None:
-        """No message waits in the broker. A solo worker prefetches nothing while it works."""
-        if self.at.pool != "solo":
+        """No message waits in the broker. Solo and gevent take none beside those that run."""
+        if self.at.pool in ("prefork", "threads"):
             wait_for(lambda: self.broker.ready() == 0, 10, "every message has been prefetched")
 
     def recovered(self, fault: float, line: Line, within: float) -> None:
@@ -135,9 +147,3 @@ class Bench:
         self.app.close()
         if not self.setup.stock:
             self.store.dispose()
-
-
-def _producer(setup: Setup) -> Celery:
-    from tests.faults.app import make_app
-
-    return make_app(setup, producer=True)

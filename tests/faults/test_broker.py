@@ -8,6 +8,7 @@ from tests.faults.bench import Bench
 from tests.faults.ledger import lasting, wait_for
 from tests.faults.setup import T
 
+IMPATIENT = {"visibility_timeout": 5, "unacked_restore_interval": 1, "unacked_restore_throttle": 1}
 EARLY = 0.05
 """Clocks are read by different processes; less than this is not early."""
 
@@ -68,7 +69,7 @@ def test_what_runs_and_what_is_prefetched_outlives_a_redis_outage(bench: Bench) 
     assert not bench.ledger.lines("lost")
 
 
-@pytest.mark.case("8", broker_options={"visibility_timeout": 5})
+@pytest.mark.case("8", broker_options=IMPATIENT)
 def test_a_task_longer_than_the_visibility_timeout_runs_once(bench: Bench) -> None:
     bench.launch("one").wait_ready()
     bench.worker("two")
@@ -80,7 +81,7 @@ def test_a_task_longer_than_the_visibility_timeout_runs_once(bench: Bench) -> No
     assert bench.times("start", ["v"]) == bench.times("end", ["v"]) == {"v": 1}
 
 
-@pytest.mark.case("9", broker_options={"visibility_timeout": 5})
+@pytest.mark.case("9", broker_options=IMPATIENT)
 def test_countdowns_are_held_by_the_store_and_kept_to_the_second(bench: Bench) -> None:
     one = bench.launch("one")
     bench.worker("two")
