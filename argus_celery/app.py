@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cached_property
 from typing import Any
 
@@ -13,16 +12,18 @@ from argus_celery.errors import HookError
 from argus_celery.flow import steer
 from argus_celery.flow.runtime import Runtime
 from argus_celery.hooks import annotations as annotating
-from argus_celery.hooks import attached, beat, deliver, publish, replace, selftest, worker
+from argus_celery.hooks import attached, beat, deliver, publish, replace, selftest, transport, worker
 from argus_celery.hooks import durable as durability
 from argus_celery.hooks.backend import ArgusBackend, is_foreign
 from argus_celery.hooks.publisher import Publisher
 from argus_celery.project import Project
 from argus_celery.store import setup
 from argus_celery.store.engine import Store
+from argus_celery.store.urls import store_url_of
 
 FIXUP = "argus_celery.app:fixup"
-EMBEDDED = "argus.db"
+
+transport.register()
 
 
 class Argus:
@@ -84,7 +85,7 @@ class Argus:
         conf = self.app.conf
         given = {key: conf[key] for key in _setting_names(self.app)} | self._given
         if not given.get("argus_store_url"):
-            given["argus_store_url"] = _store_of_broker(str(conf.broker_write_url or conf.broker_url or "")) or ""
+            given["argus_store_url"] = store_url_of(str(conf.broker_write_url or conf.broker_url or "")) or ""
         return Settings.from_mapping({key: value for key, value in given.items() if value is not None})
 
     @cached_property
@@ -126,14 +127,6 @@ def _setting_names(app: Celery) -> list[str]:
     namespace = f"{app.namespace}_".lower() if app.namespace else ""
     names = (str(key).lower() for key in app.conf)
     return sorted({name.removeprefix(namespace) for name in names if name.removeprefix(namespace).startswith(PREFIX)})
-
-
-def _store_of_broker(broker_url: str) -> str | None:
-    """The database behind an ``argus://`` broker; ``None`` for any other broker."""
-    scheme, separator, rest = broker_url.partition("://")
-    if scheme.startswith("argus+"):
-        return scheme.removeprefix("argus+") + separator + rest
-    return "sqlite:///" + os.path.abspath(rest or EMBEDDED) if scheme == "argus" else None
 
 
 def fixup(app: Celery) -> None:
