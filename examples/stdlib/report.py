@@ -21,7 +21,7 @@ def table(plain: Tally, argus: Tally, expected: Sum) -> Table:
 
 
 def _seconds(seconds: float | None) -> str:
-    return "never" if seconds is None else f"{seconds:.1f} s"
+    return "never" if seconds is None else f"{seconds:.1f}"
 
 
 _ROWS = [
@@ -30,7 +30,7 @@ _ROWS = [
     ("lost", lambda tally: str(tally.lost)),
     ("ran twice", lambda tally: str(tally.ran_twice)),
     ("recorded twice", lambda tally: str(tally.recorded_twice)),
-    ("from the kill until the killed worker's tasks ran again", lambda tally: _seconds(tally.again)),
+    ("seconds from the kill until its tasks ran again", lambda tally: _seconds(tally.again)),
     ("a second restore enqueued", lambda tally: "-" if tally.second_restore is None else str(tally.second_restore)),
 ]
 

@@ -32,7 +32,8 @@ class Worker:
             self.process = subprocess.Popen(
                 command,
                 cwd=place.folder,
-                env={**os.environ, "PYTHONPATH": path},
+                # A killed process leaves its temporary files: here they go with the folder.
+                env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(place.folder)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
