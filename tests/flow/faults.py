@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -15,15 +16,24 @@ T = TypeVar("T")
 
 
 class UnluckyStore(Store):
-    """A store on which the answer to the next ``lose_answers`` calls is lost after the database has committed."""
+    """A real store that is ``away`` when told so, or loses the answer to the next calls after the commit."""
 
     lose_answers = 0
+    away = False
+    turned_away = 0
 
     def transaction(self, work: Callable[[Connection], T]) -> T:
+        self._reached()
         return self._answered(super().transaction(work))
 
     def statement(self, work: Callable[[Connection], T]) -> T:
+        self._reached()
         return self._answered(super().statement(work))
+
+    def _reached(self) -> None:
+        if self.away:
+            self.turned_away += 1
+            raise self._away(ConnectionError("connection refused"))
 
     def _answered(self, answer: T) -> T:
         if self.lose_answers > 0:
@@ -50,3 +60,15 @@ class LossyBroker:
         if not self.loses:
             self.queue += list(dispatches) * (2 if self.doubles else 1)
         return ()
+
+
+def meanwhile(store: Store, inside: Callable[[Connection], object], rival: Callable[[], T]) -> T:
+    """Let ``rival`` begin while a transaction of ``inside`` is open; it has to wait for its end. Returns its answer."""
+    with ThreadPoolExecutor(1) as pool:
+        with store.open() as connection:
+            inside(connection)
+            running = pool.submit(rival)
+            waited = not wait([running], timeout=0.3).done
+        answer = running.result(timeout=30)
+    assert waited, "it did not wait for the transaction under way"
+    return answer
