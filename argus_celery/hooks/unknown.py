@@ -1,19 +1,26 @@
 """Messages of durable tasks that this worker does not have, in a rolling deploy: Celery would fail and discard them.
 
-The message is acked and nothing else is done: the row still waits under the queue's lease, and is dispatched again when
-that lapses, for a worker that knows the task.
+The row goes back to the store and is dispatched again a little later, for whichever worker takes it then; the pauses
+grow while it keeps coming here. Until the store has it back, the queue's lease covers it as it covers a lost message.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import Any
 
 from celery import bootsteps
 
 from argus_celery import signals
 from argus_celery.hooks.attached import attached
+from argus_celery.hooks.errands import errands
 from argus_celery.records import TOKEN_HEADER
+from argus_celery.store import leases
+
+FIRST_PAUSE_MS = 500
+LONGEST_PAUSE_MS = 15_000
+REMEMBERED = 10_000
 
 logger = logging.getLogger(__name__)
 
@@ -47,4 +54,16 @@ def _leave_to_others(consumer: Any, message: Any, token: int) -> None:
     )
     message.ack_log_error(logger, consumer.connection_errors)
     store = attached(consumer.app).runtime.store
+    pause = _pause_ms(str(task_id))
+    errands.soon(lambda: store.transaction(lambda c: leases.give_back(store, c, [(str(task_id), token)], pause)))
     signals.delivery_refused.send(sender=store.app_name, task_id=task_id, token=token)
+
+
+_met: Counter[str] = Counter()
+
+
+def _pause_ms(task_id: str) -> int:
+    if len(_met) > REMEMBERED:
+        _met.clear()
+    _met[task_id] += 1
+    return int(min(FIRST_PAUSE_MS * 1.5 ** (_met[task_id] - 1), LONGEST_PAUSE_MS))

@@ -43,7 +43,7 @@ def test_a_run_far_beyond_the_ttl_is_renewed_and_runs_once(workers: Bench, pool:
 @pytest.mark.parametrize("task", ["slow", "asleep"])
 def test_a_frozen_worker_is_told_that_its_lease_went_to_another(workers: Bench, pool: str, task: str) -> None:
     frozen = workers.worker("frozen", pool=pool)
-    task_id = workers.send(task, "z", 25)
+    task_id = workers.send(task, "z", 15)
     first = workers.wait("start", "z")[0]
     frozen.freeze()
     other = workers.worker("other", pool=pool)

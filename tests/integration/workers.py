@@ -50,8 +50,11 @@ class Bench:
     def send(self, name: str, *args: Any, **options: Any) -> str:
         return str(self.app.tasks[name].apply_async(args, **options).id)
 
+    def find(self, task_id: str) -> TaskInfo | None:
+        return reports.task_info(self.store, task_id)
+
     def task(self, task_id: str) -> TaskInfo:
-        info = reports.task_info(self.store, task_id)
+        info = self.find(task_id)
         assert info is not None
         return info
 

@@ -1,0 +1,67 @@
+"""Messages that no Argus sent, that nobody here knows, or that came again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import redis
+from celery import Celery
+
+from argus_celery.records import TaskState
+from tests.faults.ledger import wait_for
+from tests.integration.workers import Bench, bench
+
+pytestmark = pytest.mark.redis
+
+
+@pytest.fixture(params=["early", "late"])
+def workers(request: pytest.FixtureRequest, redis_broker: str, tmp_path: Path) -> Iterator[Bench]:
+    with bench(redis_broker, tmp_path, ack=request.param) as one:
+        yield one
+
+
+def plain(workers: Bench) -> Celery:
+    """A producer that has never heard of Argus."""
+    return Celery("plain", broker=workers.setup.broker, set_as_current=False)
+
+
+def test_a_message_without_a_token_is_recorded_and_runs_once(workers: Bench) -> None:
+    node = workers.worker()
+    for _ in range(3):
+        plain(workers).send_task("slow", ("a", 0), task_id="known-id")
+    wait_for(lambda: workers.find("known-id"), 5, "it is recorded")
+    ended = workers.wait_ended("known-id", within=5)
+    assert (ended.state, ended.project, ended.attempts) == (TaskState.SUCCEEDED, "default", 1)
+    plain(workers).send_task("slow", ("a", 0), task_id="known-id")
+    wait_for(lambda: node.tail().count("received") >= 4, 5, "all copies came")
+    workers.wait_ended(workers.send("slow", "b", 0), within=5)
+    assert len(workers.ledger.lines("start", "a")) == 1
+    wait_for(lambda: _unacked(workers) == 0, 5, "the copies are acked")
+
+
+def test_a_message_without_a_token_keeps_its_eta_and_compression(workers: Bench) -> None:
+    workers.worker()
+    due = time.time() + 3
+    eta = datetime.now(UTC) + timedelta(seconds=3)
+    plain(workers).send_task("slow", ("later", 0), eta=eta, compression="zlib", task_id="later-id")
+    started = workers.wait("start", "later", within=10)[0]
+    assert due <= started.time + 0.01
+    assert started.time < due + 1.5
+
+
+def test_a_task_that_one_worker_does_not_know_runs_on_one_that_does(workers: Bench) -> None:
+    node = workers.worker("old", without=("slow",))
+    task_id = workers.send("slow", "new", 0)
+    wait_for(lambda: "does not know the task slow" in node.tail(), 5, "the old one met it")
+    assert not workers.task(task_id).state.ended
+    workers.worker("new")
+    assert workers.wait_ended(task_id, within=13).state is TaskState.SUCCEEDED
+    assert not workers.ledger.lines("failure")
+
+
+def _unacked(workers: Bench) -> int:
+    return int(redis.Redis.from_url(workers.setup.broker).hlen("unacked"))
