@@ -87,7 +87,7 @@ class Worker(Node):
 def bench(broker: str, folder: Path, **setup: Any) -> Iterator[Bench]:
     made = Setup(
         broker=broker,
-        store=f"sqlite:///{folder / 'store.db'}",
+        store=setup.pop("store", f"sqlite:///{folder / 'store.db'}"),
         ack=setup.pop("ack", "early"),
         pool="prefork",
         ledger=str(folder / "ledger"),
