@@ -16,7 +16,9 @@ def install(argus: Any) -> None:
 
     @app.task(name=NAME, bind=True, shared=False, ignore_result=True, acks_late=False, max_retries=0)
     def sweep(self: Any) -> None:
-        restore.sweep(attached(self.app).runtime)
+        argus = attached(self.app)
+        restore.sweep(argus.runtime)
+        argus.pay_debts()
 
     def add_entry(sender: Any, **_: Any) -> None:
         interval = argus.settings.sweep_interval

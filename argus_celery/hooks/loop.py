@@ -11,6 +11,7 @@ import os
 import random
 import threading
 import time
+from collections.abc import Callable
 
 from celery.worker import state
 
@@ -36,8 +37,8 @@ SEEN_INTERVAL = 30.0
 class Loop:
     """The loop of one worker; ``run_once`` is one look at the store."""
 
-    def __init__(self, rt: Runtime, me: HolderFacts, errands: Errands) -> None:
-        self.rt, self.me, self.errands = rt, me, errands
+    def __init__(self, rt: Runtime, me: HolderFacts, errands: Errands, pay_debts: Callable[[], object]) -> None:
+        self.rt, self.me, self.errands, self.pay_debts = rt, me, errands, pay_debts
         self.pid = os.getpid()
         self.booted = threading.Event()
         """Set when the first look is over, whether the store answered or not."""
@@ -93,11 +94,14 @@ class Loop:
         elif now >= self._sweep_at:
             report = restore.sweep(self.rt, self.me, self._is_dead)
             self._plan_sweep(now)
+            self.pay_debts()
         else:
             report = dispatch(self.rt)
         if now >= self._seen_at:
             restore.seen(self.rt, self.me.id)
             self._seen_at = now + SEEN_INTERVAL
+        if report.dead:
+            self.pay_debts()
         return report
 
     def _is_dead(self, other: HolderFacts) -> bool:

@@ -76,7 +76,9 @@ class Renewing:
     def _look(self) -> None:
         """The requests that are in the pool now, with those known already."""
         now = time.monotonic()
-        current = {request.claimed: request for request in active_requests() if request.claimed is not None}
+        # The registry of requests is the process's, and tests run workers of several apps in one.
+        mine = [request for request in active_requests() if request.app is self.app]
+        current = {request.claimed: request for request in mine if request.claimed is not None}
         self.in_hand = {
             claim: self.in_hand.get(claim) or InHand(request, now + self._trust_of(request))
             for claim, request in current.items()

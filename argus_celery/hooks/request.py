@@ -27,7 +27,7 @@ from argus_celery.hooks.attached import attached
 from argus_celery.hooks.durable import options_of
 from argus_celery.hooks.errands import errands
 from argus_celery.hooks.holder import holder
-from argus_celery.records import TOKEN_HEADER
+from argus_celery.records import TOKEN_HEADER, TaskState
 from argus_celery.store import leases
 
 logger = logging.getLogger(__name__)
@@ -149,6 +149,8 @@ class DurableRequest(Request):
         assert self.claimed is not None
         rt, (task_id, token) = self._argus.runtime, self.claimed
         became = lapse(rt, holder(), task_id, token, detail)
+        if became is TaskState.DEAD:
+            errands.soon(self._argus.pay_debts)
         if became is None:
             # Lost before its child could claim it: the message is used up, so the row goes back to the store.
             rt.store.transaction(lambda c: leases.give_back(rt.store, c, [(task_id, token - 1)], 0))

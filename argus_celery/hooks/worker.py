@@ -21,6 +21,7 @@ from argus_celery.hooks import holder, told
 from argus_celery.hooks.attached import attached
 from argus_celery.hooks.errands import errands
 from argus_celery.hooks.loop import Loop
+from argus_celery.hooks.reconnect import Reconnect
 from argus_celery.hooks.renewing import Renewing, active_requests
 from argus_celery.hooks.request import cut_off
 from argus_celery.hooks.unknown import UnknownTasks
@@ -37,7 +38,7 @@ CHILD_CHECK_INTERVAL = 0.5
 def install(argus: Any) -> None:
     """Add the steps to the app's blueprints."""
     argus.app.steps["worker"].add(Station)
-    argus.app.steps["consumer"].add(UnknownTasks)
+    argus.app.steps["consumer"].update((Reconnect, UnknownTasks))
 
 
 class Station(bootsteps.StartStopStep):
@@ -48,6 +49,7 @@ class Station(bootsteps.StartStopStep):
 
     def __init__(self, worker: Any, **options: Any) -> None:
         super().__init__(worker, **options)
+        attached(worker.app).check()
         holder.take()
         told.prepare()
         self.unstarted: list[Any] = []
@@ -56,8 +58,9 @@ class Station(bootsteps.StartStopStep):
         """Nothing to make before the pool has forked."""
 
     def start(self, worker: Any) -> None:
-        rt, me = attached(worker.app).runtime, holder.facts(worker.hostname)
-        self.loop = Loop(rt, me, errands)
+        argus = attached(worker.app)
+        rt, me = argus.runtime, holder.facts(worker.hostname)
+        self.loop = Loop(rt, me, errands, argus.pay_debts)
         self.loop.start()
         Renewing(worker.app, rt, me.id, worker.pool).start()
         atexit.register(self.leave, rt, os.getpid())
