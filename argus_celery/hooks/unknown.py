@@ -20,6 +20,8 @@ from argus_celery.store import leases
 
 FIRST_PAUSE_MS = 500
 LONGEST_PAUSE_MS = 15_000
+EAGER = 20
+"""So often a task comes back after the first pause: each time the broker may as well give it to another worker."""
 REMEMBERED = 10_000
 
 logger = logging.getLogger(__name__)
@@ -66,4 +68,6 @@ def _pause_ms(task_id: str) -> int:
     if len(_met) > REMEMBERED:
         _met.clear()
     _met[task_id] += 1
-    return int(min(FIRST_PAUSE_MS * 1.5 ** (_met[task_id] - 1), LONGEST_PAUSE_MS))
+    repeats = max(0, _met[task_id] - EAGER)
+    # The second part spreads a flood of them: a worker returns some fifty a second at most.
+    return int(min(FIRST_PAUSE_MS * 1.3**repeats, LONGEST_PAUSE_MS)) + 20 * len(_met)
