@@ -187,6 +187,10 @@ class DispatchReport:
     """Due rows were left for the next call (bounded work, full window)."""
     next_due_ms: int | None = None
     """Milliseconds until the earliest row becomes due, where one is scheduled."""
+    closed: bool = False
+    """There was a closed project, that may have drained."""
+    owed: bool = False
+    """There was an outcome owed to a foreign result backend or an errback (``flow.deliver``)."""
 
 
 @dataclass(frozen=True, slots=True)

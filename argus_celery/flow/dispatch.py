@@ -36,7 +36,7 @@ def dispatch(rt: Runtime, limit: int = 500) -> DispatchReport:
     """Dispatch up to ``limit`` due rows. Callers that race take different rows; a second call finds nothing."""
     heads = rt.store.statement(lambda connection: leases.heads(rt.store, connection))
     if not heads.any_due:
-        return DispatchReport(next_due_ms=heads.next_due_ms)
+        return DispatchReport(next_due_ms=heads.next_due_ms, closed=heads.closed, owed=heads.owed)
     taken = rt.store.transaction(lambda connection: _take(rt, connection, heads, limit))
     lapse.announce(rt, taken.lapsed)
     send(rt, taken.dispatches)
@@ -47,6 +47,8 @@ def dispatch(rt: Runtime, limit: int = 500) -> DispatchReport:
         ended=tuple(taken.ended),
         more=taken.more,
         next_due_ms=heads.next_due_ms,
+        closed=heads.closed,
+        owed=heads.owed or bool(taken.lapsed.dead) or (rt.foreign_results and bool(taken.ended)),
     )
 
 

@@ -30,7 +30,8 @@ def sweep(rt: Runtime, me: HolderFacts | None = None, is_dead: IsDead | None = N
     if me is not None and is_dead is not None:
         free_the_dead(rt, me, is_dead)
     report = dispatch(rt)
-    steer.complete_drained(rt)
+    if report.closed:
+        steer.complete_drained(rt)
     return report
 
 

@@ -33,7 +33,7 @@ from sqlalchemy.engine import Connection
 
 from argus_celery.records import NOBODY, QUEUE, Delivery, ProjectStatus
 from argus_celery.store.engine import Store
-from argus_celery.store.schema import leases, projects, queues
+from argus_celery.store.schema import leases, projects, queues, tasks
 
 c = leases.c
 
@@ -79,6 +79,10 @@ class Heads:
     held: int | None
     """Of rows held by the queue or a worker."""
     levels: tuple[Level, ...]
+    closed: bool = False
+    """Is there a closed project, that may have drained?"""
+    owed: bool = False
+    """Is there an outcome that a foreign result backend or an errback is still owed?"""
 
     def due_levels(self) -> list[Level]:
         due = [level for level in self.levels if level.first <= self.now]
@@ -110,12 +114,21 @@ def heads(store: Store, connection: Connection) -> Heads:
     )
     held = sa.select(sa.func.min(c.eligible_at)).where(c.holder > NOBODY, c.paused == 0, c.waits == 0).scalar_subquery()
     query = sa.select(level.queue, level.priority, first.label("first"), sa.literal(0).label("held"))
-    last = sa.select(sa.literal(""), sa.literal(0), held, store.now)
-    rows = connection.execute(query.union_all(last)).all()
+    closed = sa.select(projects.c.id).where(projects.c.status == ProjectStatus.CLOSED).limit(1).scalar_subquery()
+    owed = sa.select(tasks.c.undelivered).where(tasks.c.undelivered > 0).limit(1).scalar_subquery()
+    last = [
+        sa.select(sa.literal("held"), sa.literal(0), held, store.now),
+        sa.select(sa.literal("closed"), sa.literal(0), closed, sa.literal(-1)),
+        sa.select(sa.literal("owed"), sa.literal(0), owed, sa.literal(-1)),
+    ]
+    rows = connection.execute(query.union_all(*last)).all()
+    rest = {row.queue: row for row in rows if row.held}
     return Heads(
-        now=next(row.held for row in rows if row.held),
-        held=next(row.first for row in rows if row.held),
+        now=rest["held"].held,
+        held=rest["held"].first,
         levels=tuple(Level(r.queue, r.priority, r.first) for r in rows if not r.held and r.first is not None),
+        closed=rest["closed"].first is not None,
+        owed=rest["owed"].first is not None,
     )
 
 
