@@ -13,7 +13,7 @@ from typing import Any
 from celery import Celery
 from celery.app.task import Context, get_actual_ignore_result
 from kombu.compression import decompress
-from kombu.serialization import loads
+from kombu.serialization import loads, prepare_accept_content
 
 from argus_celery.errors import ProjectClosed, StoreUnavailable, TaskDead
 from argus_celery.flow import deliver
@@ -104,7 +104,8 @@ def request_of(app: Celery, message: Message) -> Context:
     body = message.body
     if message.headers.get("compression"):
         body = decompress(body, message.headers["compression"])
-    args, kwargs, embed = loads(body, message.content_type, message.content_encoding, accept=app.conf.accept_content)
+    accept = prepare_accept_content(app.conf.accept_content)
+    args, kwargs, embed = loads(body, message.content_type, message.content_encoding, accept=accept)
     where = {
         "exchange": message.exchange,
         "routing_key": message.routing_key,
