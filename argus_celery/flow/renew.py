@@ -9,6 +9,8 @@ from argus_celery.flow.runtime import Runtime
 from argus_celery.records import QUEUE, Renewal
 from argus_celery.store import leases
 
+Held = tuple[str, int]
+
 NOTHING = Renewal(frozenset(), frozenset())
 
 
@@ -23,16 +25,17 @@ def renew(rt: Runtime, holder: str, claims: Collection[tuple[str, int]]) -> Rene
     run = store.statement if store.dialect.returning else store.transaction
     held = run(lambda connection: leases.renew(store, connection, holder, claims))
     missing = set(claims) - held
-    lost = _lost(rt, holder, missing) if missing else frozenset()
+    lost, gone = _lost(rt, holder, missing) if missing else (frozenset(), frozenset())
     if signals.lease_renewed.receivers:
         signals.lease_renewed.send(sender=store.app_name, holder=holder, count=len(held))
-    return Renewal(frozenset(held), lost)
+    return Renewal(frozenset(held), lost, gone)
 
 
-def _lost(rt: Runtime, holder: str, missing: set[tuple[str, int]]) -> frozenset[tuple[str, int]]:
+def _lost(rt: Runtime, holder: str, missing: set[Held]) -> tuple[frozenset[Held], frozenset[Held]]:
     ids = [task_id for task_id, _ in missing]
     standing = rt.store.statement(lambda connection: leases.standing(connection, ids))
-    return frozenset((task_id, token) for task_id, token in missing if _is_lost(standing.get(task_id), token, holder))
+    lost = frozenset(one for one in missing if _is_lost(standing.get(one[0]), one[1], holder))
+    return lost, frozenset(one for one in lost if one[0] not in standing)
 
 
 def _is_lost(row: tuple[int, str] | None, token: int, holder: str) -> bool:

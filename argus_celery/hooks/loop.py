@@ -94,13 +94,12 @@ class Loop:
         elif now >= self._sweep_at:
             report = restore.sweep(self.rt, self.me, self._is_dead)
             self._plan_sweep(now)
-            self.pay_debts()
         else:
             report = dispatch(self.rt)
         if now >= self._seen_at:
             restore.seen(self.rt, self.me.id)
             self._seen_at = now + SEEN_INTERVAL
-        if report.dead:
+        if report.owed:
             self.pay_debts()
         return report
 
