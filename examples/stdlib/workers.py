@@ -45,7 +45,7 @@ class Worker:
         return self.process.pid
 
     def wait_ready(self) -> None:
-        wait_for(self._ready, 30, f"worker {self.name} to be ready")
+        wait_for(self._ready, 60, f"worker {self.name} to be ready")
 
     def _ready(self) -> bool:
         if self.process.poll() is not None:
