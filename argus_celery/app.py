@@ -12,10 +12,11 @@ from argus_celery.errors import HookError
 from argus_celery.flow import steer
 from argus_celery.flow.runtime import Runtime
 from argus_celery.hooks import annotations as annotating
-from argus_celery.hooks import attached, beat, deliver, publish, replace, selftest, transport, worker
+from argus_celery.hooks import attached, awaiting, beat, deliver, publish, replace, selftest, transport, worker
 from argus_celery.hooks import durable as durability
 from argus_celery.hooks.backend import ArgusBackend, is_foreign
 from argus_celery.hooks.publisher import Publisher
+from argus_celery.hooks.receipts import Receipts
 from argus_celery.project import Project
 from argus_celery.store import setup
 from argus_celery.store.engine import Store
@@ -57,6 +58,7 @@ class Argus:
         attached.attach(app, self)
         self._settle_settings(app)
         publish.install(app)
+        awaiting.install(app)
         annotating.install(app)
         replace.install(app)
         worker.install(self)
@@ -99,6 +101,11 @@ class Argus:
     @cached_property
     def publisher(self) -> Publisher:
         return Publisher(self.app)
+
+    @cached_property
+    def receipts(self) -> Receipts:
+        """What this process has paid to the user's own result backend."""
+        return Receipts(self.runtime)
 
     @cached_property
     def results(self) -> ArgusBackend:

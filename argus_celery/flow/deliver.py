@@ -18,9 +18,22 @@ if TYPE_CHECKING:
 Undelivered = Debt
 
 
-def pending(rt: Runtime, limit: int = 100) -> list[Undelivered]:
-    """Ended tasks whose outcome (and, for a dead letter, whose errbacks) are still owed."""
-    return rt.store.statement(lambda connection: tasks.debts(connection, limit))
+def pending(rt: Runtime, limit: int = 100, grace_ms: int = 0) -> list[Undelivered]:
+    """Ended tasks whose outcome (and, for a dead letter, whose errbacks) are still owed.
+
+    Within the grace, a run that has just ended is left to pay by itself.
+    """
+    return rt.store.statement(lambda connection: tasks.debts(rt.store, connection, limit, grace_ms))
+
+
+def strike_out(rt: Runtime, paid: Sequence[tuple[str, int]]) -> None:
+    """These (task, token) debts are paid; nothing follows from it."""
+
+    def write(connection: Connection) -> None:
+        for task_id, token in sorted(paid):
+            tasks.settle(connection, task_id, token)
+
+    rt.store.transaction(write)
 
 
 def done(rt: Runtime, task_id: str, token: int, continuations: Sequence[NewTask] = ()) -> bool:

@@ -8,6 +8,7 @@ from celery import Celery
 
 from argus_celery.config import Settings
 from argus_celery.flow.runtime import Runtime
+from argus_celery.hooks.publisher import Publisher
 
 KEY = "_argus"
 
@@ -21,6 +22,8 @@ class Attached(Protocol):
     def settings(self) -> Settings: ...
     @property
     def runtime(self) -> Runtime: ...
+    @property
+    def publisher(self) -> Publisher: ...
     def check(self) -> None: ...
     def pay_debts(self, limit: int = 100) -> int: ...
 

@@ -22,12 +22,15 @@ from argus_celery.hooks.fence import split_errbacks, with_errbacks
 from argus_celery.hooks.outbox import Execution, gathering
 from argus_celery.records import Claim, Message, TaskState
 
+GRACE_MS = 10_000
+"""For which a run that has just ended is left to tell its result backend by itself."""
+
 logger = logging.getLogger(__name__)
 
 
 def pay_debts(argus: Any, limit: int = 100) -> int:
     """Pay up to ``limit`` debts and return how many were paid here. Raises ``StoreUnavailable``."""
-    return sum(_paid(argus, debt) for debt in deliver.pending(argus.runtime, limit))
+    return sum(_paid(argus, debt) for debt in deliver.pending(argus.runtime, limit, GRACE_MS))
 
 
 def _paid(argus: Any, debt: Undelivered) -> bool:

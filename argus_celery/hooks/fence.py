@@ -16,8 +16,7 @@ from celery import Celery, states
 from celery.exceptions import NotRegistered
 from kombu.exceptions import EncodeError
 
-from argus_celery.errors import LeaseLost, StoreUnavailable
-from argus_celery.flow import deliver
+from argus_celery.errors import LeaseLost
 from argus_celery.hooks import outcome
 from argus_celery.hooks.backend import is_foreign
 from argus_celery.hooks.outbox import Execution, execution_here
@@ -149,10 +148,7 @@ class Fenced:
     def _pay(self, mark: Callable[[], Any]) -> None:
         claim = self.execution.claim
         if self._afterwards(mark):
-            try:
-                deliver.done(self.execution.rt, claim.task_id, claim.token)
-            except StoreUnavailable:
-                logger.warning("argus: the result of %s will be delivered once more", claim.task_id)
+            self.execution.argus.receipts.note(claim.task_id, claim.token)
 
     def _afterwards(self, call: Callable[[], Any]) -> bool:
         """The outcome stands; what cannot be done now must not look like another one."""

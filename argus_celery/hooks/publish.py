@@ -14,6 +14,7 @@ from celery.utils.imports import symbol_by_name
 
 from argus_celery.flow import enqueue
 from argus_celery.hooks.attached import attached
+from argus_celery.hooks.awaiting import sending
 from argus_celery.hooks.batch import collected, warn_of_difference
 from argus_celery.hooks.durable import is_durable_name, options_of
 from argus_celery.hooks.newtask import Timed, new_task, placed, wire_message
@@ -32,6 +33,7 @@ class Recording:
     def as_task_v2(self, task_id: str, name: str, *args: Any, **options: Any) -> Any:
         message = super().as_task_v2(task_id, name, *args, **options)  # type: ignore[misc]
         given = {**dict(zip(_POSITIONS, args, strict=False)), **options}
+        sending(task_id if is_durable_name(self.app, name) else None)
         timed = Timed(*message)
         timed.countdown = given.get("countdown") or None
         if isinstance(given.get("expires"), (int, float)):

@@ -50,6 +50,17 @@ class Publisher:
             return self._failed(error, dispatches)
         return ()
 
+    def reaches(self, producer: Any) -> bool:
+        """Is the broker there? Found out quickly."""
+        if self._resting():
+            return False
+        try:
+            self._connect(producer)
+        except Exception as error:
+            self._failed(error, ())
+            return False
+        return True
+
     def send_plain(self, messages: Iterable[Message]) -> None:
         """Messages of tasks that are not durable, kept back until a commit; sent as Celery would."""
         messages = list(messages)
@@ -68,11 +79,12 @@ class Publisher:
 
     def _failed(self, error: Exception, dispatches: Sequence[Dispatch]) -> Sequence[str]:
         self._not_before = time.monotonic() + PAUSE_AFTER_FAILURE
-        logger.warning(
-            "argus: %d message(s) could not be published now (%s); they are recorded and will be",
-            len(dispatches),
-            error,
-        )
+        if dispatches:
+            logger.warning(
+                "argus: %d message(s) could not be published now (%s); they are recorded and will be",
+                len(dispatches),
+                error,
+            )
         return [one.task_id for one in dispatches]
 
     def _connect(self, producer: Any) -> None:

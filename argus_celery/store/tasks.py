@@ -152,10 +152,13 @@ def replace_message(
     )
 
 
-def debts(connection: Connection, limit: int) -> list[Debt]:
+def debts(store: Store, connection: Connection, limit: int, grace_ms: int = 0) -> list[Debt]:
+    """What is owed; of a run that has ended with it only after a grace, in which the run pays by itself."""
     c = tasks.c
+    nobody_else = c.outcome.in_((TaskState.DEAD, TaskState.CANCELLED, TaskState.EXPIRED))
+    due = (c.undelivered > 0, sa.or_(nobody_else, c.finished_at <= store.now - grace_ms))
     columns = (c.id, c.fence, c.name, c.project_id, c.outcome, c.result, c.error, c.message, c.body)
-    rows = connection.execute(sa.select(*columns).where(c.undelivered > 0).order_by(c.undelivered, c.id).limit(limit))
+    rows = connection.execute(sa.select(*columns).where(*due).order_by(c.undelivered, c.id).limit(limit))
     return [
         Debt(
             task_id=r.id,
