@@ -36,6 +36,8 @@ ACK_WAIT = 0.02
 """Seconds between looks of a blocking reader that has no room: acks come from other threads."""
 LOOK_AROUND = 0.05
 """Seconds for which a queue that had more than was taken is read without a look at the others."""
+TICK = 0.05
+"""Seconds of handing out after which the event loop gets its turn."""
 
 
 class Transport(virtual.Transport):
@@ -134,14 +136,14 @@ class Transport(virtual.Transport):
             self._timers[1:] = [self._loop.call_later(self.waking.pause(), self._look_again)]
 
     def _on_tick(self) -> None:
-        if self._awake:
-            for _ in range(20):
-                if not self._fetch():
-                    return
-                while self._buffer:
-                    self._hand_out_one()
-            if self._bell is not None:
-                self._bell.ring()
+        """Hand out for a moment. A solo pool runs its tasks in here, and the loop must see a shutdown between two."""
+        until = time.monotonic() + TICK
+        while (self._buffer or self._awake) and time.monotonic() < until:
+            if not self._buffer and not self._fetch():
+                return
+            self._hand_out_one()
+        if (self._buffer or self._awake) and self._bell is not None:
+            self._bell.ring()
 
     def _leave_loop(self) -> None:
         loop, self._loop = self._loop, None
