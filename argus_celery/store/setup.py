@@ -12,7 +12,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from argus_celery.errors import StoreError
+from argus_celery.errors import StoreError, StoreUnavailable
 from argus_celery.store.engine import Store
 from argus_celery.store.schema import about
 
@@ -22,7 +22,7 @@ _version = sa.table("argus_version", sa.column("version_num"))
 
 def init(store: Store) -> str:
     """Run the migrations that are missing and record the app; returns the version. Doing it twice changes nothing."""
-    with store.engine.begin() as connection, _alone(store, connection):
+    with _outage_named(store), store.engine.begin() as connection, _alone(store, connection):
         _migrate(connection)
         _record_app(store, connection)
     return HEAD
@@ -54,15 +54,26 @@ def check(store: Store) -> None:
 
 def version(store: Store) -> str | None:
     """The version of the store's tables; None if there are none."""
-    with store.engine.connect() as connection:
+    with _outage_named(store), store.engine.connect() as connection:
         if not sa.inspect(connection).has_table("argus_version"):
             return None
         return connection.execute(sa.select(_version.c.version_num)).scalar()
 
 
 def _owner(store: Store) -> str | None:
-    with store.engine.connect() as connection:
+    with _outage_named(store), store.engine.connect() as connection:
         return connection.execute(sa.select(about.c.value).where(about.c.name == "app")).scalar()
+
+
+@contextmanager
+def _outage_named(store: Store) -> Iterator[None]:
+    try:
+        yield
+    except sa.exc.DBAPIError as error:
+        if not store.dialect.is_outage(error):
+            raise
+        name = store.url.render_as_string(hide_password=True)
+        raise StoreUnavailable(f"the store {name} cannot be reached: {error.orig}") from error
 
 
 @contextmanager

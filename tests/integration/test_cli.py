@@ -32,6 +32,8 @@ with argus.project("import 1") as project:
     project.close()
 """
 
+AWAY = "postgresql+psycopg://nobody@127.0.0.1:1/none"
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -108,3 +110,13 @@ def test_an_unknown_command_names_the_near_one(run: Run) -> None:
     wrong = run("projekts")
     assert wrong.returncode == 2
     assert "Did you mean 'projects'?" in wrong.stderr
+
+
+@pytest.mark.parametrize("command", ["init", "status", "projects", "sweep"])
+def test_a_store_that_is_away_is_one_sentence(tmp_path: Path, command: str) -> None:
+    (tmp_path / "shop.py").write_text(APP)
+    environment = {**os.environ, "STORE": AWAY, "PYTHONPATH": os.pathsep.join(sys.path)}
+    run = _called([sys.executable, "-m", "celery", "-A", "shop", "argus", command], tmp_path, environment)
+    assert run.returncode == 1
+    assert "Error: the store postgresql+psycopg://nobody@127.0.0.1:1/none cannot be reached" in run.stderr
+    assert "Traceback" not in run.stderr
