@@ -31,7 +31,9 @@ def parse(path: str) -> None:
     journal.note(place.starts("argus"), path)
     facts = modules.facts_of(path)
     with current.transaction() as connection:
-        results.record(connection, facts)
+        # A run that was killed between its commit and its end is repeated: it finds its own row.
+        if not results.is_recorded(connection, path):
+            results.record(connection, facts)
 
 
 @argus.durable

@@ -36,6 +36,10 @@ def record(connection: Connection, facts: Facts) -> None:
     connection.execute(sa.insert(results).values(asdict(facts)))
 
 
+def is_recorded(connection: Connection, path: str) -> bool:
+    return connection.execute(sa.select(results.c.id).where(results.c.path == path).limit(1)).first() is not None
+
+
 def sum_up(connection: Connection) -> Sum:
     c = results.c
     totals = (sa.func.coalesce(sa.func.sum(column), 0) for column in (c.lines, c.definitions, c.imports))
