@@ -15,6 +15,7 @@ from argus_celery.hooks import annotations as annotating
 from argus_celery.hooks import attached, awaiting, beat, deliver, publish, replace, selftest, transport, worker
 from argus_celery.hooks import durable as durability
 from argus_celery.hooks.backend import ArgusBackend, is_foreign
+from argus_celery.hooks.locality import check_locality
 from argus_celery.hooks.publisher import Publisher
 from argus_celery.hooks.receipts import Receipts
 from argus_celery.project import Project
@@ -85,10 +86,13 @@ class Argus:
     def settings(self) -> Settings:
         """The settings; raises ``SettingError`` that names what is wrong."""
         conf = self.app.conf
+        broker = conf.broker_write_url or conf.broker_url
         given = {key: conf[key] for key in _setting_names(self.app)} | self._given
         if not given.get("argus_store_url"):
-            given["argus_store_url"] = store_url_of(str(conf.broker_write_url or conf.broker_url or "")) or ""
-        return Settings.from_mapping({key: value for key, value in given.items() if value is not None})
+            given["argus_store_url"] = store_url_of(str(broker or "")) or ""
+        settings = Settings.from_mapping({key: value for key, value in given.items() if value is not None})
+        check_locality(settings.store_url, broker)
+        return settings
 
     @cached_property
     def runtime(self) -> Runtime:
