@@ -61,9 +61,7 @@ def a_whole_life(bench: FlowBench) -> None:
     dispatch(rt)
 
 
-def test_what_a_signal_reports_is_committed_when_it_is_sent(
-    bench: FlowBench, receivers: Callable[..., None]
-) -> None:
+def test_what_a_signal_reports_is_committed_when_it_is_sent(bench: FlowBench, receivers: Callable[..., None]) -> None:
     wrong: list[str] = []
 
     def expect(signal: Signal, fact: Callable[..., bool]) -> None:

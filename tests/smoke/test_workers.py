@@ -43,9 +43,7 @@ def test_two_workers_share_the_work(two_workers: CeleryWorkerCluster, store: Sto
         _all_is_well(worker, store)
 
 
-def test_a_task_whose_worker_is_killed_is_finished_by_the_other(
-    two_workers: CeleryWorkerCluster, store: Store
-) -> None:
+def test_a_task_whose_worker_is_killed_is_finished_by_the_other(two_workers: CeleryWorkerCluster, store: Store) -> None:
     result = slow.delay("a", 3)
     victim, other = _who_began(two_workers, "begin a attempt 1")
     victim.kill()
