@@ -20,7 +20,7 @@ def check_locality(store_url: str, broker_url: Any) -> None:
     host = next((host for host in _hosts(broker_url) if not _is_here(host)), None)
     if host is not None:
         raise SettingError(
-            f"argus_store_url is an SQLite file, and the broker is on another host ({host}): its workers would not see it."
+            f"argus_store_url is a file, and the broker is on another host ({host}): not all workers would see it."
             " Name a server, for example postgresql+psycopg://localhost/shop, or keep the broker on this host"
         )
 

@@ -52,7 +52,8 @@ def drain(side: Side, paths: list[str], watch: Watch) -> Tally:
         watch(results.done(side.database), f"killed worker two, which was running {len(cut_off)} tasks")
         replacement = _start(side, "three", running)
         replacement.wait_ready()
-        watch(results.done(side.database), "worker three is there in its place")
+        waited = time.monotonic() - killed_at
+        watch(results.done(side.database), f"worker three is there in its place, {waited:.1f} s after the kill")
         second = side.restore_again(lambda: _again(side, cut_off, killed_at) is not None)
         side.wait_drained(lambda: watch(results.done(side.database), None))
         total = side.sum_up()
