@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from celery import Celery
+from celery.signals import import_modules
 
 from argus_celery.config import PREFIX, Settings
 from argus_celery.errors import HookError
@@ -142,5 +143,10 @@ def _setting_names(app: Celery) -> list[str]:
 
 def fixup(app: Celery) -> None:
     """Celery calls it for an app that was pickled into a spawned pool child: it gets its Argus again."""
-    if Argus.of(app) is None:
-        Argus(app)
+
+    def install(**_: Any) -> None:
+        if Argus.of(app) is None:
+            Argus(app)
+
+    # The app is only half made here; this is sent before it makes its tasks.
+    import_modules.connect(install, sender=app, weak=False)

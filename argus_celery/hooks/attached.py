@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from celery import Celery
+from celery.app import base
 
 from argus_celery.config import Settings
 from argus_celery.flow.runtime import Runtime
@@ -26,6 +27,11 @@ class Attached(Protocol):
     def publisher(self) -> Publisher: ...
     def check(self) -> None: ...
     def pay_debts(self, limit: int = 100) -> int: ...
+
+
+def own_task(app: Celery, name: str, **options: Any) -> Any:
+    """``app.task`` for the tasks of Argus. In a spawned child Celery would share lazy ones with every app."""
+    return app.task(name=name, shared=False, lazy=not base.USING_EXECV, **options)
 
 
 def attach(app: Celery, argus: Any) -> None:

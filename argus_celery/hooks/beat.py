@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from argus_celery.flow import restore
-from argus_celery.hooks.attached import attached
+from argus_celery.hooks.attached import attached, own_task
 
 NAME = "argus.sweep"
 
@@ -14,7 +14,7 @@ def install(argus: Any) -> None:
     """Add the task, and its entry where ``beat_schedule`` is looked up: by each scheduler there is."""
     app = argus.app
 
-    @app.task(name=NAME, bind=True, shared=False, ignore_result=True, acks_late=False, max_retries=0)
+    @own_task(app, NAME, bind=True, ignore_result=True, acks_late=False, max_retries=0)
     def sweep(self: Any) -> None:
         argus = attached(self.app)
         restore.sweep(argus.runtime)

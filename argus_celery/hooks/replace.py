@@ -10,6 +10,7 @@ from typing import Any
 
 from celery import Celery
 
+from argus_celery.hooks.attached import own_task
 from argus_celery.hooks.durable import durable, is_durable_name
 from argus_celery.hooks.outbox import execution_here
 
@@ -20,7 +21,7 @@ def install(app: Celery) -> None:
     """Celery ends a replacing group by a task that only gathers; a durable one does it for durable tasks."""
 
     @durable
-    @app.task(name=OURS, shared=False)
+    @own_task(app, OURS)
     def accumulate(*parts: Any, **options: Any) -> Any:
         index = options.get("index")
         return parts[index] if index is not None else parts
