@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections import deque
 from typing import Any
@@ -32,6 +31,8 @@ BATCH = 50
 """Messages taken at once at most; a prefetch limit makes it fewer."""
 KEEP_EVERY = 10.0
 """Seconds between signs of life for the queues that end with their reader."""
+ROUNDS = 20
+"""Batches handed out in one go."""
 ACK_WAIT = 0.02
 """Seconds between looks of a blocking reader that has no room: acks come from other threads."""
 LOOK_AROUND = 0.05
@@ -65,7 +66,6 @@ class Transport(virtual.Transport):
         self._timers: list[Any] = []
         self._buffer: deque[tuple[Any, Taken]] = deque()
         self._awake, self._starved = True, False
-        self._thread: int | None = None
         self._hot: list[str] = []
         self._looked_at = self._kept_at = time.monotonic()
 
@@ -115,41 +115,49 @@ class Transport(virtual.Transport):
             self.waking.wait(min(left, ACK_WAIT if self._starved else 1.0))
         self._hand_out_one()
 
-    # The event loop of a worker
+    # The event loop of a worker. Messages are handed out from timers and readers, never from on_tick: the pool has its
+    # own callback there, and what it is given after that one has run waits until something else wakes the loop.
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
         self._leave_loop()
-        self._loop, self._bell, self._thread = loop, Bell(), threading.get_ident()
-        loop.add_reader(self._bell.fileno(), self._bell.quiet)
-        loop.on_tick.add(self._on_tick)
+        self._loop, self._bell = loop, Bell()
+        loop.add_reader(self._bell.fileno(), self._on_bell)
         descriptor = self.waking.fileno()
         if descriptor is not None:
-            loop.add_reader(descriptor, self._look_about)
-        self._timers = [loop.call_repeatedly(1.0, self._look_about)]
+            loop.add_reader(descriptor, self._look_and_pump)
+        self._timers = [loop.call_repeatedly(1.0, self._look_and_pump)]
         if descriptor is None:
             self._look_again()
+
+    def _on_bell(self) -> None:
+        if self._bell is not None:
+            self._bell.quiet()
+            self._pump()
 
     def _look_again(self) -> None:
         """Where nobody tells us, ask in the rhythm that the way of waking has."""
         if self._loop is not None:
-            self._look_about()
+            self._look_and_pump()
             self._timers[1:] = [self._loop.call_later(self.waking.pause(), self._look_again)]
 
-    def _on_tick(self) -> None:
-        """Hand out for a moment. A solo pool runs its tasks in here, and the loop must see a shutdown between two."""
-        until = time.monotonic() + TICK
-        while (self._buffer or self._awake) and time.monotonic() < until:
-            if not self._buffer and not self._fetch():
+    def _look_and_pump(self) -> None:
+        self._look_about()
+        self._pump()
+
+    def _pump(self) -> None:
+        """Hand out what has come; after some rounds the loop has its turn."""
+        for _ in range(ROUNDS):
+            if not (self._awake and self._fetch()):
                 return
-            self._hand_out_one()
-        if (self._buffer or self._awake) and self._bell is not None:
+            while self._buffer:
+                self._hand_out_one()
+        if self._bell is not None:
             self._bell.ring()
 
     def _leave_loop(self) -> None:
         loop, self._loop = self._loop, None
         if loop is None:
             return
-        loop.on_tick.discard(self._on_tick)
         for timer in self._timers:
             timer.cancel()
         for readable in (self._bell, self._waking):
@@ -171,11 +179,11 @@ class Transport(virtual.Transport):
     def call_again(self) -> None:
         """There is a queue more, or room again in one that was full. From any thread."""
         self._awake = True
-        if self._bell is not None and threading.get_ident() != self._thread:
+        if self._bell is not None:
             self._bell.ring()
 
     def has_room(self) -> None:
-        if self._starved:
+        if self._starved and not self._awake:
             self.call_again()
 
     def cancelled(self, queue: str) -> None:
@@ -200,29 +208,31 @@ class Transport(virtual.Transport):
         mailboxes.bury(self.store)
 
     def _fetch(self) -> bool:
-        """Take what there is room for; False if that was nothing."""
-        rooms = self._rooms()
-        before = len(self._buffer)
-        for queue in self._with_messages(rooms):
-            self._take(queue, rooms[queue])
-        if len(self._buffer) == before:
-            return False
-        self.waking.active()
-        return True
+        """Take what there is room for; False if that was nothing, and nothing is to be had before we are woken."""
+        while self._awake:
+            rooms = self._rooms()
+            found, of_all = self._with_messages(rooms)
+            for queue in found:
+                self._take(queue, rooms[queue])
+            if self._buffer:
+                self.waking.active()
+                return True
+            if of_all:
+                self._awake, self._starved = False, len(rooms) < len(self._callbacks)
+        return False
 
     def _rooms(self) -> dict[str, Any]:
         return {queue: channel for channel in self.channels for queue in channel.open_queues()}
 
-    def _with_messages(self, rooms: dict[str, Any]) -> list[str]:
+    def _with_messages(self, rooms: dict[str, Any]) -> tuple[list[str], bool]:
+        """The queues to take from, and whether all were looked at for that."""
         now = time.monotonic()
         hot = [queue for queue in self._hot if queue in rooms]
         if hot and now - self._looked_at < LOOK_AROUND:
-            return hot
+            return hot, False
         self._looked_at = now
         found = messages.waiting(self.store, sorted(rooms)) if rooms else []
-        if not found:
-            self._awake, self._starved = False, len(rooms) < len(self._callbacks)
-        return found[1:] + found[:1] if self._hot == found[:1] else found
+        return (found[1:] + found[:1] if self._hot[:1] == found[:1] else found), True
 
     def _take(self, queue: str, channel: Any) -> None:
         room = channel.room(self._buffered_for(channel))
