@@ -42,7 +42,7 @@ class Tally:
 def drain(side: Side, paths: list[str], watch: Watch) -> Tally:
     results.make(side.database)
     began = time.monotonic()
-    with ExitStack() as running:
+    with results.kept_open(side.database), ExitStack() as running:
         workers = [_start(side, name, running) for name in ("one", "two")]
         for worker in workers:
             worker.wait_ready()
@@ -57,6 +57,8 @@ def drain(side: Side, paths: list[str], watch: Watch) -> Tally:
         second = side.restore_again(lambda: _again(side, cut_off, killed_at) is not None)
         side.wait_drained(lambda: watch(results.done(side.database), None))
         total = side.sum_up()
+        for worker in (workers[0], replacement):
+            worker.ask_to_end()  # together; each is waited for at the end of the block
     return Tally(
         enqueued=len(paths),
         done=results.done(side.database),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 
 import sqlalchemy as sa
@@ -30,6 +32,18 @@ def open_database(url: str) -> Engine:
 
 def make(engine: Engine) -> None:
     metadata.create_all(engine)
+    if engine.dialect.name == "sqlite":
+        with engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+
+
+@contextmanager
+def kept_open(engine: Engine) -> Iterator[None]:
+    """While a reader stays, no writer tidies the file up when it leaves, and a frozen one locks nobody out."""
+    with engine.connect() as connection:
+        connection.execute(sa.select(sa.func.count()).select_from(results))
+        connection.rollback()
+        yield
 
 
 def record(connection: Connection, facts: Facts) -> None:

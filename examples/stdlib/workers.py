@@ -66,9 +66,12 @@ class Worker:
             pass
         self.process.wait()
 
+    def ask_to_end(self) -> None:
+        self.process.terminate()
+
     def stop(self) -> None:
         """Ask it to end; insist after ten seconds."""
-        self.process.terminate()
+        self.ask_to_end()
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
