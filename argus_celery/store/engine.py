@@ -97,6 +97,15 @@ class Store:
 
         return self._repeated(attempt)
 
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Run ``work``, which only reads, in one transaction that keeps no writer out."""
+
+        def attempt() -> T:
+            with self.dialect.reading(self.engine).begin() as connection:
+                return work(connection)
+
+        return self._repeated(attempt)
+
     @contextmanager
     def open(self) -> Iterator[Connection]:
         """A transaction whose work is not ours to repeat: the user's. Only an outage is named anew."""
@@ -134,6 +143,10 @@ class Store:
                     continue
                 raise self._named(error) from error
             except (sa.exc.TimeoutError, OSError) as error:
+                raise self._away(error) from error
+            except self.engine.dialect.loaded_dbapi.OperationalError as error:
+                # A pooled connection that died is met while it is checked out, outside SQLAlchemy's wrapping.
+                self._close_idle()
                 raise self._away(error) from error
             self.outage.over()
             return result

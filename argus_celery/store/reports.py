@@ -67,13 +67,13 @@ class Pulse:
 
 def project_info(store: Store, name: str) -> ProjectInfo | None:
     """One project with its tasks counted by state; None if there is none of this name."""
-    found = store.transaction(lambda connection: _projects(connection, projects.c.name == name))
+    found = store.read(lambda connection: _projects(connection, projects.c.name == name))
     return found[0] if found else None
 
 
 def all_projects(store: Store, limit: int = 1000) -> list[ProjectInfo]:
     """The newest projects first."""
-    return store.transaction(lambda connection: _projects(connection, sa.true(), limit))
+    return store.read(lambda connection: _projects(connection, sa.true(), limit))
 
 
 def _projects(connection: Connection, condition: Any, limit: int = 1) -> list[ProjectInfo]:
@@ -124,7 +124,7 @@ def totals(store: Store) -> dict[TaskState, int]:
         counted = _counts(connection, ids)
         return {state: sum(counts[state] for counts in counted.values()) for state in TaskState}
 
-    return store.transaction(read)
+    return store.read(read)
 
 
 def project_tasks(store: Store, name: str, state: TaskState | None = None, limit: int = 100) -> list[TaskInfo]:
@@ -174,7 +174,7 @@ def claim_details(store: Store, task_id: str) -> ClaimDetails | None:
         previous = next((_attempt(one) for one in connection.execute(last)), None)
         return ClaimDetails(row.name, row.key, row.attempts + 1, previous)
 
-    return store.transaction(read)
+    return store.read(read)
 
 
 def results(store: Store, ids: Sequence[str]) -> dict[str, ResultRow]:

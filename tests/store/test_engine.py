@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from argus_celery.errors import StoreError, StoreUnavailable
+from argus_celery.store import reports
 from argus_celery.store.engine import Store
 from argus_celery.store.schema import metadata, projects
 from tests.services import free_port
@@ -145,3 +146,11 @@ def _fork_writer(store: Store) -> int:
         code = 0
     finally:
         os._exit(code)
+
+
+def test_a_report_reads_while_another_process_holds_the_writer(store: Store) -> None:
+    with store.engine.begin() as writer:
+        writer.execute(sa.insert(projects).values(name="uncommitted", status="open", created_at=0))
+        began = time.monotonic()
+        assert reports.all_projects(store) == []
+    assert time.monotonic() - began < 10

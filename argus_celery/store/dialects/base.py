@@ -26,6 +26,9 @@ class Dialect:
     def autocommit(self, engine: Engine) -> Engine:
         return engine.execution_options(isolation_level="AUTOCOMMIT")
 
+    def reading(self, engine: Engine) -> Engine:
+        return engine
+
     def now(self) -> sa.ColumnElement[int]:
         raise NotImplementedError
 

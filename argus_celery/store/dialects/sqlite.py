@@ -35,6 +35,10 @@ class SQLite(Dialect):
         # Not isolation_level="AUTOCOMMIT": it would undo what _configure sets on the connection.
         return engine.execution_options(argus_begin=None)
 
+    def reading(self, engine: Engine) -> Engine:
+        # A reader of the write-ahead log waits for nobody, unless it asks for the write lock.
+        return engine.execution_options(argus_begin="BEGIN")
+
     def now(self) -> sa.ColumnElement[int]:
         # unixepoch('subsec') came with 3.42; julianday is good to a tenth of a millisecond.
         return sa.literal_column("CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)", sa.BigInteger)
