@@ -13,7 +13,17 @@ from argus_celery.errors import HookError
 from argus_celery.flow import steer
 from argus_celery.flow.runtime import Runtime
 from argus_celery.hooks import annotations as annotating
-from argus_celery.hooks import attached, awaiting, beat, deliver, publish, replace, selftest, transport, worker
+from argus_celery.hooks import (
+    attached,
+    awaiting,
+    beat,
+    deliver,
+    publish,
+    replace,
+    selftest,
+    transport,
+    worker,
+)
 from argus_celery.hooks import durable as durability
 from argus_celery.hooks.backend import ArgusBackend, is_foreign
 from argus_celery.hooks.locality import check_locality
@@ -98,7 +108,7 @@ class Argus:
     @cached_property
     def runtime(self) -> Runtime:
         """What the flows are given."""
-        name = self.app.main or ""
+        name = "" if self.app.main in (None, "__main__") else self.app.main
         prepare = setup.make if self.settings.store_url.startswith("sqlite") else setup.check
         store = Store(self.settings.store_url, app_name=name, on_connect=prepare)
         return Runtime(store, self.settings, self.publisher, foreign_results=is_foreign(self.app.backend))

@@ -13,6 +13,7 @@ from typing import Any
 
 from argus_celery.errors import LeaseLost, NoClaim, StoreUnavailable
 from argus_celery.flow import renew
+from argus_celery.flow.outage import wait_out
 from argus_celery.flow.runtime import Runtime
 from argus_celery.flow.transaction import transaction
 from argus_celery.records import AttemptInfo, Claim
@@ -35,7 +36,7 @@ class Run:
 
     @cached_property
     def details(self) -> reports.ClaimDetails | None:
-        return reports.claim_details(self.rt.store, self.claim.task_id)
+        return wait_out(lambda: reports.claim_details(self.rt.store, self.claim.task_id))
 
     def check(self) -> None:
         """Ask the store whether the lease still stands, and renew it. A store that is away says neither."""

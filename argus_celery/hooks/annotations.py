@@ -60,9 +60,11 @@ def install_on(cls: Any) -> None:
     except LookupError:
         return
     tracer = cls.__dict__.get("__trace__")
+    if tracer is SLOT:
+        return
     for name, hook in _hooks(cls, {}).items():
         setattr(cls, name, hook)
-    if tracer is not None and tracer is not SLOT:
+    if tracer is not None:
         for task in cls.app._tasks.values():
             if type(task) is cls:
                 task.__trace__ = tracer

@@ -19,6 +19,7 @@ from celery._state import get_current_task
 from argus_celery.context import Run, in_hand
 from argus_celery.errors import LeaseLost
 from argus_celery.flow import complete, release, retry
+from argus_celery.flow.outage import wait_out
 from argus_celery.records import Claim, Message, NewTask, Outcome
 
 
@@ -78,7 +79,7 @@ class Execution(Run):
     def give_back(self, detail: str, delay_ms: int = 0) -> None:
         with self._settling():
             held = (self.claim.task_id, self.claim.token)
-            if not release.release(self.rt, self.claim.holder, [held], detail, delay_ms):
+            if not wait_out(lambda: release.release(self.rt, self.claim.holder, [held], detail, delay_ms)):
                 raise complete.lost(self.claim)
 
     @contextmanager

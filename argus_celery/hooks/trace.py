@@ -19,7 +19,7 @@ from celery.exceptions import Ignore, Reject
 from celery.states import IGNORED, REJECTED
 
 from argus_celery.context import in_hand, running
-from argus_celery.errors import LeaseLost
+from argus_celery.errors import LeaseLost, StoreUnavailable
 from argus_celery.flow.claim import claim
 from argus_celery.hooks.attached import attached
 from argus_celery.hooks.ends import settle
@@ -118,6 +118,8 @@ class FencedInfo(TraceInfo):
         if isinstance(self.retval, LeaseLost):
             return self._lost(self.retval)
         try:
+            if isinstance(self.retval, StoreUnavailable) and execution is not None and not execution.settled:
+                return self._give_back(execution, self.retval)
             return super().handle_error_state(task, req, eager=eager, call_errbacks=call_errbacks)
         except LeaseLost as error:
             return self._lost(error)
@@ -127,6 +129,13 @@ class FencedInfo(TraceInfo):
         if execution is not None and not execution.settled and execution.successor is not None:
             execution.go_on(str(self.retval))
         return super().handle_retry(task, req, store_errors=store_errors, **options)
+
+    def _give_back(self, execution: Execution, error: StoreUnavailable) -> ExceptionInfo:
+        """The body met the store away, say when it enqueued: no failure of the task, which runs again."""
+        logger.warning("argus: %s met an outage of the store and will run again: %s", execution.claim.task_id, error)
+        execution.give_back(f"the store was away: {error}")
+        self.state, self.retval = IGNORED, Ignore(str(error))
+        return _raised(self.retval)
 
     def _lost(self, error: LeaseLost) -> ExceptionInfo:
         self.state, self.retval = IGNORED, error

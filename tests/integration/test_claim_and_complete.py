@@ -67,6 +67,8 @@ def _tasks(made: Shop) -> None:
             raise Reject("no")
         if what == "requeue" and log.count("requeue") == 1:
             raise Reject("not now", requeue=True)
+        if what == "outage" and log.count("outage") == 1:
+            raise errors.StoreUnavailable("away")
         if what == "large error":
             raise ValueError("x" * 20_000)
         return what
@@ -169,6 +171,15 @@ def test_reject_with_requeue_runs_again_without_a_loss(bench: Shop) -> None:
         assert result.get(timeout=20) == "requeue"
     assert bench.log == ["requeue"] * 2
     assert bench.task(result.id).losses == 0
+
+
+def test_an_outage_that_a_body_meets_is_no_failure_of_its_task(bench: Shop) -> None:
+    result = bench.app.tasks["shop.say"].delay("outage")
+    with _signals() as seen, bench.worker():
+        assert result.get(timeout=20) == "outage"
+    assert bench.log == ["outage"] * 2
+    assert bench.task(result.id).losses == 0
+    assert "task_failure" not in seen
 
 
 def test_an_ignored_result_is_not_looked_at(bench: Shop) -> None:

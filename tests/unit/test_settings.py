@@ -95,6 +95,18 @@ def test_a_bare_argus_broker_is_a_file_in_the_working_directory(
     assert Argus(_app(broker_url="argus://")).settings.store_url == f"sqlite:///{tmp_path / 'argus.db'}"
 
 
+@pytest.mark.parametrize("broker", ["redis://queue.example.com", "amqp://localhost//;amqp://10.0.0.7//"])
+def test_an_sqlite_store_under_a_broker_on_another_host_is_refused(broker: str) -> None:
+    with pytest.raises(errors.SettingError, match="on another host"):
+        Argus(_app(broker_url=broker), store=STORE).settings
+    assert Argus(_app(broker_url=broker), store="postgresql://db/shop").settings
+
+
+@pytest.mark.parametrize("broker", ["redis://", "amqp://127.0.0.1:5672//", "redis://[::1]/0", "argus://", "memory://"])
+def test_an_sqlite_store_beside_its_broker_is_fine(broker: str) -> None:
+    assert Argus(_app(broker_url=broker), store=STORE).settings
+
+
 def test_one_app_has_one_argus() -> None:
     app = _app()
     argus = Argus(app, store=STORE)
