@@ -112,7 +112,8 @@ class Loop:
     def _pause(self, report: DispatchReport) -> float:
         taken, self._taken = self._taken, state.all_total_count[0]
         busy = bool(state.active_requests) or self._taken != taken
-        if report.more and (report.dispatched or self._taken != taken):
+        # What is due next behind the rows just taken is not known yet.
+        if report.dispatched or (report.more and self._taken != taken):
             pause = REFILL_PAUSE
         else:
             pause = BUSY_PAUSE if busy else IDLE_PAUSE

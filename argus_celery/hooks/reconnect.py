@@ -1,9 +1,9 @@
 """A broker that goes away does not end the worker, nor what it has in hand.
 
-When a connection is lost, kombu makes its transport forget the connection while channels of it are still open. What these
-do afterwards (restore messages, ack a late one, reject) fails with an ``AttributeError`` that Celery does not expect:
-on Redis the worker exits with an unrecoverable error. Here the transport keeps its connection: the same calls meet an
-ordinary connection error while the broker is away, and work when it is back.
+When a connection is lost, kombu makes its transport forget the connection while channels of it are still open. What
+these do afterwards (restore messages, ack a late one, reject) fails with an ``AttributeError`` that Celery does not
+expect: on Redis the worker exits with an unrecoverable error. Here the transport keeps its connection: the same calls
+meet an ordinary connection error while the broker is away, and work when it is back.
 """
 
 from __future__ import annotations
