@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -72,6 +73,12 @@ class Bench:
         size = [] if self.at.pool == "solo" else ["-c", str(concurrency)]
         call = ["worker", "-n", f"{name}@%h", "-P", self.at.pool, *size, "-l", "INFO", "--without-mingle", *arguments]
         return self._node(name, call, changes)
+
+    def join_queue(self, node: Node, queue: str = "celery") -> None:
+        """Let a worker consume from one queue more."""
+        name = f"{node.name}@{socket.gethostname()}"
+        answers = self.app.control.add_consumer(queue, destination=[name], reply=True, timeout=T)
+        assert answers, f"{name} did not answer"
 
     def beat(self, name: str = "beat") -> Node:
         return self._node(name, ["beat", "-s", str(self.folder / name), "-l", "INFO"], {})

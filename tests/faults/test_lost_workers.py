@@ -36,14 +36,16 @@ def test_a_killed_workers_tasks_run_on_another_node(bench: Bench) -> None:
 
 @pytest.mark.case("11")
 def test_a_worker_that_was_stopped_for_two_ttl_writes_nothing_and_goes_on(bench: Bench) -> None:
-    one = bench.worker("one", 1, "-Q", "celery,only-one")
+    one = bench.launch("one", 1, "-Q", "celery,only-one")
+    two = bench.worker("two", 1, "-Q", "only-two")
+    one.wait_ready()
     lastact, quick = bench.app.tasks["lastact"], bench.app.tasks["quick"]
     tasks = bench.send_chain(lastact.s("z", 8), quick.si("after"))
     bench.ledger.wait("start", "z", within=T)
 
+    bench.join_queue(two)
     one.freeze()
     stopped = bench.now()
-    bench.worker("two")
     second = bench.ledger.wait("start", "z", count=2, within=T)[1]
     bench.recovered(stopped, second, within=T)
     bench.ledger.wait("effect", "z", within=8 + T)
