@@ -50,9 +50,7 @@ def test_a_store_that_restarts_costs_the_running_task_nothing(workers: Bench, po
     assert len(workers.ledger.lines("start", "r")) == 1
 
 
-def test_a_worker_starts_without_its_store_and_goes_on_when_it_comes(
-    workers: Bench, postgres: PostgresServer
-) -> None:
+def test_a_worker_starts_without_its_store_and_goes_on_when_it_comes(workers: Bench, postgres: PostgresServer) -> None:
     task_id = workers.send("slow", "w", 0)
     postgres.stop()
     node = workers.worker()

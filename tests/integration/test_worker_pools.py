@@ -117,3 +117,23 @@ def test_a_killed_child_of_a_busy_pool_costs_no_other_run(patient: Bench) -> Non
     assert len(patient.ledger.lines("start")) == 4
 
 
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_body_that_exits_or_runs_out_of_memory_costs_the_worker_nothing(patient: Bench, pool: str) -> None:
+    node = patient.worker(pool=pool)
+    greedy, leaver = patient.send("greedy", "g"), patient.send("leaver", "l")
+    assert patient.wait_ended(greedy, within=8).state is TaskState.FAILED
+    ended = patient.wait_ended(leaver, within=8)
+    assert (ended.state, ended.losses) == (TaskState.SUCCEEDED, 1)
+    after = patient.send("slow", "after", 0)
+    assert patient.wait_ended(after, within=5).state is TaskState.SUCCEEDED
+    assert node.running
+
+
+def test_a_hard_time_limit_under_gevent_is_one_failure(patient: Bench) -> None:
+    patient.worker(pool="gevent")
+    task_id = patient.send("limited", "x", 60, link_error=patient.app.tasks["errback"].s())
+    assert patient.wait_ended(task_id, within=8).state is TaskState.FAILED
+    patient.wait("errback", task_id)
+    assert [one.detail for one in patient.ledger.lines("failure", task_id)] == ["TimeLimitExceeded"]
