@@ -12,7 +12,8 @@ from celery.backends.base import BaseBackend, DisabledBackend
 from celery.exceptions import ImproperlyConfigured, TaskRevokedError, TimeoutError
 from kombu.utils.encoding import ensure_bytes
 
-from argus_celery.errors import TaskDead
+from argus_celery.errors import StoreUnavailable, TaskDead
+from argus_celery.flow.keep import keep
 from argus_celery.hooks.attached import attached
 from argus_celery.records import TaskState
 from argus_celery.store import reports
@@ -30,6 +31,11 @@ _STATES = {
     TaskState.DEAD: states.FAILURE,
     TaskState.CANCELLED: states.REVOKED,
     TaskState.EXPIRED: states.REVOKED,
+}
+_KEPT = {
+    states.SUCCESS: TaskState.SUCCEEDED,
+    states.FAILURE: TaskState.FAILED,
+    states.REVOKED: TaskState.CANCELLED,
 }
 
 
@@ -64,7 +70,14 @@ class ArgusBackend(BaseBackend):
     def _store_result(
         self, task_id: str, result: Any, state: str, traceback: Any = None, request: Any = None, **options: Any
     ) -> None:
-        """Of durable tasks the completion has stored everything already; other tasks have no row."""
+        """Of durable tasks the completion has stored everything already; the results of others are kept."""
+        if state in _KEPT:
+            name = getattr(request, "task", None) or ""
+            document = bytes(ensure_bytes(self.encode(self._get_result_meta(result, state, traceback, request))))
+            keep(self._argus.runtime, task_id, name, _KEPT[state], document)
+
+    def exception_safe_to_retry(self, exc: BaseException) -> bool:
+        return isinstance(exc, StoreUnavailable)
 
     # --- reading ---------------------------------------------------------------------------------------------------
 

@@ -152,6 +152,22 @@ def replace_message(
     )
 
 
+def insert_kept(store: Store, connection: Connection, row: Mapping[str, Any], message: Message) -> None:
+    """The result of a task that was never recorded: a row that has ended."""
+    envelope, body = seal(message)
+    times = {"created_at": store.now, "finished_at": store.now}
+    connection.execute(sa.insert(tasks).values(**row, message=envelope, body=body, **times))
+
+
+def replace_kept(
+    store: Store, connection: Connection, project_id: int, task_id: str, state: TaskState, result: bytes
+) -> bool:
+    """A kept result is stored once more; False if there is none in this project."""
+    where = (tasks.c.id == task_id, tasks.c.project_id == project_id)
+    values = {"outcome": state, "result": result, "finished_at": store.now}
+    return connection.execute(sa.update(tasks).where(*where).values(**values)).rowcount > 0
+
+
 def debts(store: Store, connection: Connection, limit: int, grace_ms: int = 0) -> list[Debt]:
     """What is owed; of a run that has ended with it only after a grace, in which the run pays by itself."""
     c = tasks.c

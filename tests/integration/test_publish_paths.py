@@ -147,6 +147,23 @@ def test_chord_runs_its_body_once_with_the_parts_in_order(bench: Shop) -> None:
     assert [one for one in bench.log if one[0] == "total"] == [("total", (1, 2, 3))]
 
 
+def test_a_chord_whose_header_fails_has_a_failed_result(bench: Shop) -> None:
+    add, fail, total = (bench.app.tasks[f"shop.{name}"] for name in ("add", "fail", "total"))
+    result = chord([add.s(1, 1), fail.si()], total.s()).delay()
+    with bench.worker():
+        until(lambda: result.state == "FAILURE", 30)
+    assert ("total", ()) not in bench.log
+    assert "total" not in bench.names()
+
+
+def test_the_result_of_a_plain_task_is_kept_by_the_store_as_backend(bench: Shop) -> None:
+    plain = bench.app.tasks["shop.plain"]
+    result = plain.delay(4)
+    with bench.worker():
+        assert result.get(timeout=20) == 4
+    assert bench.task(result.id).project == "argus.results"
+
+
 def test_callbacks_are_recorded_with_the_completion_and_run_once(bench: Shop) -> None:
     add, note, plain = (bench.app.tasks[f"shop.{name}"] for name in ("add", "note", "plain"))
     add.apply_async((1, 2), link=[note.s(), plain.s()])
