@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
-from celery.exceptions import Ignore, Reject, Retry
+from celery.exceptions import Ignore, Reject, Retry, WorkerShutdown, WorkerTerminate
 from celery.states import IGNORED, REJECTED, RETRY
 
 from argus_celery.errors import LeaseLost
+from argus_celery.flow.lapse import lapse
+from argus_celery.flow.outage import wait_out
 from argus_celery.hooks import outcome
+from argus_celery.hooks.errands import errands
+from argus_celery.hooks.holder import main_pid
 from argus_celery.hooks.outbox import Execution
 from argus_celery.records import TaskState
 
@@ -52,6 +57,25 @@ def _reject(execution: Execution, task: Any, error: Reject) -> None:
     # Celery wraps what went wrong in retry() in a Reject.
     reason = error.reason if isinstance(error.reason, BaseException) else error
     execution.complete(outcome.failed(execution, task.app, reason, None, None))
+
+
+def exits_here(error: BaseException) -> bool:
+    """Did the body leave a process that has no pool children: threads, solo, greenlets? (A child just dies of it.)"""
+    leaves = isinstance(error, SystemExit) or type(error).__name__ == "GreenletExit"
+    ours = isinstance(error, (WorkerShutdown, WorkerTerminate))
+    return leaves and not ours and os.getpid() == main_pid()
+
+
+def lose(execution: Execution, error: BaseException) -> None:
+    """The run has left without an end: it is lost, as one whose process died."""
+    execution.leave_body()
+    execution.settled = True
+    detail = f"the body raised {error!r}"
+    claim, rt = execution.claim, execution.rt
+    became = wait_out(lambda: lapse(rt, claim.holder, claim.task_id, claim.token, detail))
+    logger.warning("argus: task %s is lost: %s", claim.task_id, detail)
+    if became is TaskState.DEAD:
+        errands.soon(execution.argus.pay_debts)
 
 
 def _delay_ms(error: Retry) -> int:

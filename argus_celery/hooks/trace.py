@@ -22,7 +22,7 @@ from argus_celery.context import in_hand, running
 from argus_celery.errors import LeaseLost, StoreUnavailable
 from argus_celery.flow.claim import claim
 from argus_celery.hooks.attached import attached
-from argus_celery.hooks.ends import settle
+from argus_celery.hooks.ends import exits_here, lose, settle
 from argus_celery.hooks.holder import holder
 from argus_celery.hooks.outbox import Execution, execution_here
 from argus_celery.records import TOKEN_HEADER, Delivery
@@ -67,7 +67,10 @@ class Claiming:
         if execution is None:
             return ignored(Ignore("stale delivery"))
         with _in_hand(execution):
-            return settle(execution, self.task, self._traced(execution, task_id, args, kwargs, request))
+            try:
+                return settle(execution, self.task, self._traced(execution, task_id, args, kwargs, request))
+            except LeaseLost as error:
+                return ignored(error)  # thrown in as the body was being left
 
     def _claim(self, task_id: str, request: Mapping[str, Any]) -> Execution | None:
         token = request.get(TOKEN_HEADER)
@@ -86,6 +89,11 @@ class Claiming:
         except Reject as error:
             return rejected(error)  # from a handler, after the outcome; solo would die of it
         except LeaseLost as error:
+            return ignored(error)
+        except BaseException as error:
+            if not exits_here(error):
+                raise
+            lose(execution, error)
             return ignored(error)
         finally:
             execution.leave_body()
