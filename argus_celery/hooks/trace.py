@@ -94,7 +94,7 @@ class Claiming:
             if not exits_here(error):
                 raise
             lose(execution, error)
-            return ignored(error)
+            return ignored(Ignore("lost"))  # the error itself would end the worker
         finally:
             execution.leave_body()
 
