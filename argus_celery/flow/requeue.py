@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from argus_celery.flow.runtime import Runtime
 from argus_celery.records import QUEUE, Dispatch, NewTask, TaskState
-from argus_celery.store import leases, tasks
+from argus_celery.store import leases, projects, tasks
 from argus_celery.store.leases import Lease
+from argus_celery.store.projects import Project
 from argus_celery.store.tasks import Ending
 
 if TYPE_CHECKING:
@@ -16,8 +17,17 @@ if TYPE_CHECKING:
 
 
 def dispatch_own(rt: Runtime, connection: Connection, ids: Collection[str]) -> list[Dispatch]:
-    """Hand those of these rows that are due now to the queue; they had a place in its window before."""
-    return to_queue(rt, connection, leases.due_of(rt.store, connection, ids)) if ids else []
+    """Hand those of these rows that are due now to the queue; they had a place in its window before.
+
+    What is not to run any more (cancelled, expired) is left to the next dispatch, which ends it.
+    """
+    rows = leases.due_of(rt.store, connection, ids) if ids else []
+    found = projects.read(connection, {row.project_id for row in rows})
+    return to_queue(rt, connection, [row for row in rows if _goes_on(found.get(row.project_id), row)])
+
+
+def _goes_on(project: Project | None, row: Lease) -> bool:
+    return project is not None and project.status.live and not project.paused and not row.expired
 
 
 def go_on_as(rt: Runtime, connection: Connection, task: NewTask) -> list[Dispatch]:

@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from argus_celery.errors import LeaseLost
+from argus_celery.flow.claim import claim
 from argus_celery.flow.complete import complete, complete_many
 from argus_celery.flow.dispatch import dispatch
 from argus_celery.flow.enqueue import enqueue
@@ -16,7 +17,7 @@ from argus_celery.flow.release import release
 from argus_celery.flow.renew import renew
 from argus_celery.flow.retry import retry
 from argus_celery.flow.transaction import transaction
-from argus_celery.records import Claim, Outcome, TaskState
+from argus_celery.records import Claim, Delivery, Outcome, TaskState
 from argus_celery.store.schema import tasks
 from tests.flow.conftest import FlowBench
 from tests.store.bench import new_task
@@ -63,8 +64,8 @@ def test_of_two_runs_that_both_end_only_the_newest_outcome_stands(bench: FlowBen
 
 
 @pytest.mark.parametrize("act", [
-    lambda bench, claim: retry(bench.rt, claim, new_task(id=claim.task_id, body=b"stale")),
-    lambda bench, claim: _transact(bench, claim),
+    lambda bench, old: retry(bench.rt, old, new_task(id=old.task_id, body=b"stale")),
+    lambda bench, old: _transact(bench, old),
 ], ids=["retry", "transaction"])  # fmt: skip
 def test_a_write_of_a_stale_holder_raises_and_changes_nothing(
     bench: FlowBench, act: Callable[[FlowBench, Claim], None]
@@ -94,6 +95,21 @@ def test_the_same_token_under_another_holders_name_is_no_ticket(bench: FlowBench
     with pytest.raises(LeaseLost):
         complete(bench.rt, forged, SUCCESS)
     assert bench.lease(new.task_id).holder == "w2"
+
+
+def test_a_stale_copy_is_refused_while_a_newer_one_is_on_its_way(bench: FlowBench) -> None:
+    old = bench.running("w1")
+    bench.pass_time(7)
+    dispatch(bench.rt)
+    before = bench.lease(old.task_id)
+    assert claim(bench.rt, "w2", [Delivery(old.task_id, old.token - 1)]) == [None]
+    assert bench.lease(old.task_id) == before
+
+
+def test_a_message_with_the_token_of_the_run_in_hand_is_refused(bench: FlowBench) -> None:
+    running = bench.running("w1")
+    assert claim(bench.rt, "w2", [Delivery(running.task_id, running.token)]) == [None]
+    assert bench.lease(running.task_id).holder == "w1"
 
 
 def test_in_a_batch_the_stale_ones_are_left_out_and_the_others_stand(bench: FlowBench) -> None:
@@ -135,6 +151,6 @@ def test_a_key_ends_with_one_task_whoever_enqueues_it(bench: FlowBench, other: F
     assert [row.id for row in rows] == [first.task_id]
 
 
-def _transact(bench: FlowBench, claim: Claim) -> None:
-    with transaction(bench.rt, claim) as connection:
+def _transact(bench: FlowBench, old: Claim) -> None:
+    with transaction(bench.rt, old) as connection:
         connection.execute(sa.update(tasks).values(error="written by a stale run"))

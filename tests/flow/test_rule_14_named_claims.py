@@ -42,6 +42,14 @@ def test_a_renewal_tells_the_old_run_and_keeps_the_new_one(bench: FlowBench) -> 
     assert renewal.lost == {(old.task_id, old.token)}
 
 
+def test_a_renewal_of_the_old_run_alone_does_not_prolong_the_new_one(bench: FlowBench) -> None:
+    old, new = successor(bench)
+    before = bench.lease(new.task_id)
+    bench.pass_time(2)
+    assert renew(bench.rt, "w1", [(old.task_id, old.token)]).held == frozenset()
+    assert bench.lease(new.task_id) == before
+
+
 def test_of_a_batch_of_claims_only_those_still_held_are_released(bench: FlowBench) -> None:
     old, new = successor(bench)
     mine = bench.running("w1")

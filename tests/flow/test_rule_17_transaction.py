@@ -77,9 +77,11 @@ def test_a_body_that_raises_takes_its_writes_back_and_keeps_the_lease(shop: Flow
 
 def test_it_moves_the_lapse_on_when_it_locks_and_again_before_it_commits(shop: FlowBench) -> None:
     claim = shop.running()
+    granted_until = shop.lease(claim.task_id).eligible_at
     shop.pass_time(5)
     with transaction(shop.rt, claim) as connection:
         inside = connection.execute(sa.text("SELECT eligible_at FROM argus_leases")).scalar_one()
+        assert inside >= granted_until + 5000
         shop.pass_time(2)
     assert shop.lease(claim.task_id).eligible_at >= inside + 2000
     shop.pass_time(5)
