@@ -13,6 +13,7 @@ from argus_celery.errors import LeaseLost
 from argus_celery.flow.lapse import lapse
 from argus_celery.flow.outage import wait_out
 from argus_celery.hooks import outcome
+from argus_celery.hooks.backend import is_foreign
 from argus_celery.hooks.errands import errands
 from argus_celery.hooks.holder import main_pid
 from argus_celery.hooks.outbox import Execution
@@ -56,7 +57,8 @@ def _reject(execution: Execution, task: Any, error: Reject) -> None:
         return
     # Celery wraps what went wrong in retry() in a Reject.
     reason = error.reason if isinstance(error.reason, BaseException) else error
-    execution.complete(outcome.failed(execution, task.app, reason, None, None))
+    owed = is_foreign(task.backend) and not task.ignore_result
+    execution.complete(outcome.failed(execution, task.app, reason, None, None, owed=owed))
 
 
 def exits_here(error: BaseException) -> bool:

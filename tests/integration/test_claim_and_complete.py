@@ -74,6 +74,12 @@ def _tasks(made: Shop) -> None:
         return what
 
     @durable
+    @app.task(shared=False, name="shop.unsendable", bind=True)
+    def unsendable(self: Any, *args: Any) -> None:
+        log.append("unsendable")
+        raise self.retry(args=(object(),), countdown=0)
+
+    @durable
     @app.task(shared=False, name="shop.silent", ignore_result=True)
     def silent() -> object:
         log.append("silent")
@@ -171,6 +177,17 @@ def test_reject_with_requeue_runs_again_without_a_loss(bench: Shop) -> None:
         assert result.get(timeout=20) == "requeue"
     assert bench.log == ["requeue"] * 2
     assert bench.task(result.id).losses == 0
+
+
+def test_a_retry_that_cannot_be_sent_is_a_failure_that_everyone_is_told(bench: Shop) -> None:
+    result = bench.app.tasks["shop.unsendable"].delay()
+    with bench.worker():
+        assert bench.ended(result.id).state is TaskState.FAILED
+        bench.argus.runtime.store.clock_shift += 11_000
+        bench.argus.pay_debts()
+        with pytest.raises(Exception, match="serializable"):
+            result.get(timeout=10)
+    assert bench.log == ["unsendable"]
 
 
 def test_an_outage_that_a_body_meets_is_no_failure_of_its_task(bench: Shop) -> None:
