@@ -31,8 +31,6 @@ BATCH = 50
 """Messages taken at once at most; a prefetch limit makes it fewer."""
 KEEP_EVERY = 10.0
 """Seconds between signs of life for the queues that end with their reader."""
-ROUNDS = 20
-"""Batches handed out in one go."""
 ACK_WAIT = 0.02
 """Seconds between looks of a blocking reader that has no room: acks come from other threads."""
 LOOK_AROUND = 0.05
@@ -145,12 +143,12 @@ class Transport(virtual.Transport):
         self._pump()
 
     def _pump(self) -> None:
-        """Hand out what has come; after some rounds the loop has its turn."""
-        for _ in range(ROUNDS):
-            if not (self._awake and self._fetch()):
+        """Hand out for a moment. A solo pool runs its tasks in here, and the loop must see a shutdown between two."""
+        until = time.monotonic() + TICK
+        while time.monotonic() < until:
+            if not self._buffer and not (self._awake and self._fetch()):
                 return
-            while self._buffer:
-                self._hand_out_one()
+            self._hand_out_one()
         if self._bell is not None:
             self._bell.ring()
 

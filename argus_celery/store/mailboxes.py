@@ -67,12 +67,12 @@ def _moved_on(store: Store, queues: Collection[str]) -> sa.Update:
 
 
 def drop(store: Store, queue: str) -> None:
-    """The queue is gone, with its bindings and messages."""
+    """The queue is gone, with its bindings and messages. A mailbox stays in the list until it is buried."""
 
     def work(connection: Connection) -> None:
         connection.execute(sa.delete(bindings).where(bindings.c.queue == queue))
-        connection.execute(sa.delete(mailboxes).where(mailboxes.c.queue == queue))
         connection.execute(sa.delete(messages).where(messages.c.queue == queue))
+        connection.execute(mailboxes.update().where(mailboxes.c.queue == queue).values(expires_at=store.now))
 
     store.transaction(work)
 
@@ -84,9 +84,8 @@ def bury(store: Store) -> int:
     ended = store.statement(lambda connection: connection.execute(query).all())
     if ended:
         store.transaction(lambda connection: _unbind_all(connection, [row.queue for row in ended]))
-    for row in ended:
-        if row.long_ago:
-            drop(store, row.queue)
+    if long_ago := [row.queue for row in ended if row.long_ago]:
+        store.transaction(lambda connection: _forget_all(connection, long_ago))
     return len(ended)
 
 
@@ -95,3 +94,8 @@ def _unbind_all(connection: Connection, queues: Collection[str]) -> None:
     if connection.execute(found).first():
         connection.execute(sa.delete(bindings).where(bindings.c.queue.in_(queues)))
         connection.execute(sa.delete(messages).where(messages.c.queue.in_(queues)))
+
+
+def _forget_all(connection: Connection, queues: Collection[str]) -> None:
+    for table in (messages, mailboxes):
+        connection.execute(sa.delete(table).where(table.c.queue.in_(queues)))

@@ -109,6 +109,15 @@ def test_a_mailbox_whose_reader_died_ends_with_its_bindings_and_messages(store: 
     assert rows(store, mailbox_rows) == rows(store, message_rows) == 0
 
 
+def test_what_is_sent_to_a_mailbox_while_it_closes_is_removed_too(store: Store) -> None:
+    mailboxes.open_mailbox(store, "box", 1000)
+    mailboxes.drop(store, "box")
+    put(store, "sent by one who had read the binding before", queue="box")
+    store.clock_shift = mailboxes.GRACE + 1
+    mailboxes.bury(store)
+    assert rows(store, mailbox_rows) == rows(store, message_rows) == 0
+
+
 def test_a_reader_that_lives_keeps_its_mailbox_and_is_told_if_it_ended(store: Store) -> None:
     mailboxes.open_mailbox(store, "box", 1000)
     store.clock_shift = 900
