@@ -16,6 +16,7 @@ from typing import Any
 
 from celery._state import get_current_task
 
+from argus_celery import signals
 from argus_celery.context import Run, in_hand
 from argus_celery.errors import LeaseLost
 from argus_celery.flow import complete, release, retry
@@ -87,10 +88,17 @@ class Execution(Run):
         try:
             yield
         except LeaseLost:
-            self.lost.set()
             self.settled = True
+            self._note_lost()
             raise
         self.settled = True
+
+    def _note_lost(self) -> None:
+        """Found out by a write that was refused, unless the run was told before."""
+        if not self.lost.is_set():
+            self.lost.set()
+            claim, sender = self.claim, self.rt.store.app_name
+            signals.lease_lost.send(sender=sender, task_id=claim.task_id, token=claim.token, holder=claim.holder)
 
 
 def execution_here() -> Execution | None:

@@ -17,6 +17,7 @@ from typing import Any
 from celery import Celery
 from celery.worker import state
 
+from argus_celery import signals
 from argus_celery.errors import StoreUnavailable
 from argus_celery.flow.claim import TRUST_MARGIN
 from argus_celery.flow.renew import NOTHING, renew
@@ -113,6 +114,10 @@ class Renewing:
                 one.told = True
                 logger.warning("argus: the lease of task %s (token %s) is lost; its run is told to stop", *claim)
                 told.tell(claim, self.pool, one.request.worker_pid)
+                self._announce(*claim)
+
+    def _announce(self, task_id: str, token: int) -> None:
+        signals.lease_lost.send(sender=self.rt.store.app_name, task_id=task_id, token=token, holder=self.holder)
 
     def _pause(self) -> float:
         if self.in_hand and self.rt.store.outage.since is not None:
