@@ -31,10 +31,6 @@ def open_database(url: str) -> Engine:
 
 
 def make(engine: Engine) -> None:
-    if engine.dialect.name == "sqlite":
-        with engine.connect() as connection:
-            # In WAL a worker that was frozen in its commit keeps no reader out.
-            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
     metadata.create_all(engine)
     if engine.dialect.name == "sqlite":
         with engine.connect() as connection:
