@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from argus_celery.records import NOBODY, QUEUE, AttemptOutcome, ProjectStatus, TaskState
 from argus_celery.store.engine import Store
+from argus_celery.store.leases import PARKED
 from argus_celery.store.schema import attempts, leases, projects, queues, tasks
 
 BY_A_RUN = {AttemptOutcome.SUCCEEDED, AttemptOutcome.FAILED}
@@ -40,6 +41,7 @@ def check_all_ended(store: Store) -> None:
 def violations(store: Store) -> Iterator[str]:
     yield from _leases_without_task(store)
     yield from _leases_out_of_sight(store)
+    yield from _replaced_by_nothing(store)
     for row in _tasks(store):
         yield from _of_lease(row)
         yield from _of_parking(row)
@@ -57,6 +59,14 @@ def _leases_out_of_sight(store: Store) -> Iterator[str]:
     known = sa.exists().where(queues.c.queue == leases.c.queue, queues.c.priority == leases.c.priority)
     for row in _rows(store, sa.select(leases.c.task_id, leases.c.queue, leases.c.priority).where(~known)):
         yield f"task {row.task_id}: the scheduler does not know its queue {row.queue!r} at priority {row.priority}"
+
+
+def _replaced_by_nothing(store: Store) -> Iterator[str]:
+    """A replaced task waits for its successor, which can come only from a task that is still alive."""
+    others = leases.alias()
+    alive = sa.exists().where(others.c.project_id == leases.c.project_id, others.c.eligible_at < PARKED)
+    for (task_id,) in _rows(store, sa.select(leases.c.task_id).where(leases.c.eligible_at >= PARKED, ~alive)):
+        yield f"task {task_id} was replaced and waits for a successor that nobody will send"
 
 
 def _tasks(store: Store) -> list[Any]:

@@ -103,6 +103,8 @@ def test_a_run_that_is_given_back_after_the_cancel_ends_cancelled(bench: FlowBen
         bench.pass_time(7)
     else:
         give_back(bench, claim, how, None)
+    if how == "retry":
+        assert bench.lease(claim.task_id) is None
     dispatch(bench.rt)
     assert len(bench.sent) == sent
     assert bench.task(claim.task_id).outcome == TaskState.CANCELLED

@@ -11,7 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.model.machine import Protocol
 
-LIVES = {"sqlite": 40, "postgresql": 12, "mysql": 12}
+LIVES = {"sqlite": 40, "postgresql": 15, "mysql": 15}
 
 
 @pytest.mark.slow
@@ -22,7 +22,7 @@ def test_no_life_of_the_store_breaks_its_invariants(store_url: str) -> None:
         machine,
         settings=settings(
             max_examples=lives,
-            stateful_step_count=40,
+            stateful_step_count=60,
             deadline=None,
             database=None,
             phases=[Phase.generate, *([Phase.shrink] if "ARGUS_MODEL_SHRINK" in os.environ else [])],

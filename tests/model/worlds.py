@@ -52,6 +52,8 @@ class World:
 
     def process(self, *, unlucky: bool) -> Runtime:
         """The process that makes the next call; an unlucky one loses its answer once."""
+        self.rt.window.forget()
+        self.unlucky.window.forget()
         if not unlucky:
             return self.rt
         self.unlucky_store.lose_answers = 1
