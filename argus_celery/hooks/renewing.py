@@ -51,13 +51,16 @@ class Renewing:
         self.app, self.rt, self.holder, self.pool = app, rt, holder, pool
         self.in_hand: dict[told.Held, InHand] = {}
         self.pid = os.getpid()
+        self._stopped = threading.Event()
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="argus-renew", daemon=True).start()
 
+    def stop(self) -> None:
+        self._stopped.set()
+
     def _run(self) -> None:
-        while os.getpid() == self.pid:
-            time.sleep(self._pause())
+        while os.getpid() == self.pid and not self._stopped.wait(self._pause()):
             try:
                 self.run_once()
             except Exception:

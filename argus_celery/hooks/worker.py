@@ -13,6 +13,7 @@ import os
 from typing import Any
 
 from celery import bootsteps
+from celery.signals import worker_shutdown
 from celery.worker import state
 
 from argus_celery.errors import ArgusError
@@ -62,8 +63,12 @@ class Station(bootsteps.StartStopStep):
         rt, me = argus.runtime, holder.facts(worker.hostname)
         self.loop = Loop(rt, me, errands, argus.pay_debts)
         self.loop.start()
-        Renewing(worker.app, rt, me.id, worker.pool).start()
-        atexit.register(self.leave, rt, os.getpid())
+        self.renewing = Renewing(worker.app, rt, me.id, worker.pool)
+        self.renewing.start()
+        self.pid = os.getpid()
+        atexit.register(self.leave)
+        worker_shutdown.connect(self.leave_drained, weak=False)
+        self.worker = worker
         self.loop.booted.wait(BOOT_PATIENCE)
 
     def register_with_event_loop(self, worker: Any, hub: Any) -> None:
@@ -83,14 +88,24 @@ class Station(bootsteps.StartStopStep):
     def terminate(self, worker: Any) -> None:
         self.stop(worker)
 
-    def leave(self, rt: Any, pid: int) -> None:
+    def leave_drained(self, sender: Any = None, **_: Any) -> None:
+        """A worker that stops in a process that goes on (an embedded one) leaves when its pool has drained."""
+        if sender is self.worker and not self._in_hand():
+            self.leave()
+
+    def leave(self) -> None:
         """At the exit of the process no body runs any more: what was in hand is handed back."""
-        if os.getpid() != pid:
+        if os.getpid() != self.pid:
             return
+        atexit.unregister(self.leave)
+        worker_shutdown.disconnect(self.leave_drained)
         self.loop.stop(EXIT_PATIENCE)
-        claims = cut_off | {request.claimed for request in active_requests() if request.claimed is not None}
+        self.renewing.stop()
         try:
-            errands.run_once()
-            release(rt, holder.holder(), sorted(claims), "the worker was stopped")
+            release(self.loop.rt, self.loop.me.id, sorted(cut_off | self._in_hand()), "the worker was stopped")
         except ArgusError as error:
             logger.error("argus: %s; what was in hand here will lapse by itself", error)
+
+    def _in_hand(self) -> set[told.Held]:
+        mine = [request for request in active_requests() if request.app is self.worker.app]
+        return {request.claimed for request in mine if request.claimed is not None}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,17 +36,17 @@ def test_a_killed_worker_is_taken_over_at_once_by_one_of_another_name(workers: B
 
 def test_a_warm_shutdown_gives_unstarted_messages_back_and_finishes_what_runs(workers: Bench) -> None:
     node = workers.worker("first")
-    running = workers.send("slow", "run", 4)
+    running = workers.send("slow", "run", 12)
     workers.wait("start", "run")
     waiting = [workers.send("slow", f"wait{n}", 0) for n in range(3)]
     wait_for(lambda: node.tail().count("received") == 4, 5, "all are prefetched")
     node.terminate()
-    stopped_at = time.time()
-    workers.worker("second")
+    ready_at = workers.worker("second").wait_ready()
     for one in waiting:
         assert workers.wait_ended(one, within=5).state is TaskState.SUCCEEDED
-    assert workers.wait("start", "wait0")[0].time < stopped_at + 4
-    node.wait_exit(10)
+    assert workers.wait("start", "wait0")[0].time < ready_at + 2
+    assert not workers.ledger.lines("end", "run")
+    node.wait_exit(15)
     ended = workers.wait_ended(running, within=2)
     assert (ended.state, ended.attempts) == (TaskState.SUCCEEDED, 1)
 
