@@ -20,6 +20,7 @@ from argus_celery.errors import ArgusError
 from argus_celery.flow.release import release
 from argus_celery.hooks import holder, told
 from argus_celery.hooks.attached import attached
+from argus_celery.hooks.blocking import ShortWaits
 from argus_celery.hooks.errands import errands
 from argus_celery.hooks.loop import Loop
 from argus_celery.hooks.reconnect import Reconnect
@@ -39,7 +40,7 @@ CHILD_CHECK_INTERVAL = 0.5
 def install(argus: Any) -> None:
     """Add the steps to the app's blueprints."""
     argus.app.steps["worker"].add(Station)
-    argus.app.steps["consumer"].update((Reconnect, UnknownTasks))
+    argus.app.steps["consumer"].update((Reconnect, ShortWaits, UnknownTasks))
 
 
 class Station(bootsteps.StartStopStep):

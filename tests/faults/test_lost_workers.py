@@ -121,5 +121,4 @@ def test_workers_replaced_one_by_one_under_load_lose_and_repeat_nothing(bench: B
     assert bench.times("end", tags) == dict.fromkeys(tags, 1)
     assert psutil.Process(bench.nodes[-1].pid).is_running()
     bench.nodes[-1].terminate()
-    # On gevent Celery itself looks for a shutdown every two seconds, and its mailbox every second.
-    bench.nodes[-1].wait_exit(within=6 if bench.at.pool == "gevent" else 3)
+    bench.nodes[-1].wait_exit(within=3)
