@@ -117,8 +117,6 @@ def test_a_killed_child_of_a_busy_pool_costs_no_other_run(patient: Bench) -> Non
     assert len(patient.ledger.lines("start")) == 4
 
 
-
-
 @pytest.mark.parametrize("pool", POOLS)
 def test_a_body_that_exits_or_runs_out_of_memory_costs_the_worker_nothing(patient: Bench, pool: str) -> None:
     node = patient.worker(pool=pool)
