@@ -23,7 +23,17 @@ from argus_celery.flow.renew import renew
 from argus_celery.flow.restore import restore, sweep
 from argus_celery.flow.retry import retry
 from argus_celery.flow.transaction import transaction
-from argus_celery.records import Claim, Delivery, Dispatch, HolderFacts, NewTask, Outcome, ProjectStatus, TaskState
+from argus_celery.records import (
+    QUEUE,
+    Claim,
+    Delivery,
+    Dispatch,
+    HolderFacts,
+    NewTask,
+    Outcome,
+    ProjectStatus,
+    TaskState,
+)
 from argus_celery.store import reports
 from argus_celery.store.schema import leases, projects, tasks
 from tests.invariants import History, check_all_ended
@@ -37,6 +47,7 @@ QUEUES = ("celery", "slow")
 some = st.integers(0, 1_000_000)
 """Which one of what there is."""
 rarely = st.sampled_from((True, *(False,) * 9))
+sometimes = st.sampled_from((True, False, False))
 delays = st.sampled_from((0, 0, 0, 2_000, 20_000))
 
 Step = TypeVar("Step", bound=Callable[..., None])
@@ -126,7 +137,7 @@ class Protocol(RuleBasedStateMachine):
 
     # --- the broker and the workers ------------------------------------------------------------------------------
 
-    @rule(which=some, holder=st.sampled_from(HOLDERS), keep=rarely, unlucky=rarely)
+    @rule(which=some, holder=st.sampled_from(HOLDERS), keep=sometimes, unlucky=rarely)
     @when(lambda self: self.world.broker.ever)
     def deliver(self, which: int, holder: str, keep: bool, unlucky: bool) -> None:
         """A message of the queue, or any that was ever in it."""
@@ -158,6 +169,13 @@ class Protocol(RuleBasedStateMachine):
             if one is not None:
                 self._check_grant(message, one, before)
                 self.in_hand[holder].append(one)
+            else:
+                self._check_refusal(message)
+
+    def _check_refusal(self, message: Dispatch) -> None:
+        row = self.world.row(message.task_id, leases)
+        held = row is not None and row.holder > QUEUE
+        assert not held or row.token <= self.known[message.task_id].newest, "refused and granted all the same"
 
     def _check_grant(self, message: Dispatch, granted: Claim, before: int) -> None:
         known = self.known[message.task_id]
@@ -317,13 +335,13 @@ class Protocol(RuleBasedStateMachine):
     def resume(self, project: str) -> None:
         steer.resume(self.world.rt, project)
 
-    @rule(project=st.sampled_from(PROJECTS), really=rarely)
+    @rule(project=st.sampled_from(PROJECTS), really=sometimes)
     @when(lambda self: len(self.known) > 3)
     def close(self, project: str, really: bool) -> None:
         if really:
             steer.close(self.world.rt, project)
 
-    @rule(project=st.sampled_from(PROJECTS), really=rarely)
+    @rule(project=st.sampled_from(PROJECTS), really=sometimes)
     @when(lambda self: len(self.known) > 3)
     def cancel(self, project: str, really: bool) -> None:
         if really:
