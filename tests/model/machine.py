@@ -376,6 +376,7 @@ class Protocol(RuleBasedStateMachine):
                 pass
             if not self._alive():
                 break
+        self.pay_debts()
         sweep(self.world.rt)
         self.history.check()
         check_all_ended(self.world.store)
