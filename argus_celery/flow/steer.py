@@ -111,6 +111,8 @@ def try_complete(rt: Runtime, name: str) -> bool:
     def write(connection: Connection, project: Project) -> ProjectStatus | None:
         if project.status is not ProjectStatus.CLOSED or projects.has_lease(connection, project.id):
             return None
+        if projects.owes_errbacks(connection, project.id):
+            return None
         failed = projects.has_failure(connection, project.id)
         status = ProjectStatus.FAILED if failed else ProjectStatus.COMPLETED
         projects.finish(rt.store, connection, project.id, status)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from argus_celery.records import ProjectStatus
+from argus_celery.records import ProjectStatus, TaskState
 from argus_celery.store.engine import Store
 from argus_celery.store.schema import leases, projects, tasks
 
@@ -87,6 +87,12 @@ def has_lease(connection: Connection, project_id: int) -> bool:
     """Is any task of the project still alive?"""
     query = sa.select(leases.c.task_id).where(leases.c.project_id == project_id).limit(1)
     return connection.execute(query).first() is not None
+
+
+def owes_errbacks(connection: Connection, project_id: int) -> bool:
+    """Is there a dead letter whose errbacks are yet to be recorded? They belong to the project."""
+    dead = (tasks.c.project_id == project_id, tasks.c.outcome == TaskState.DEAD, tasks.c.undelivered > 0)
+    return connection.execute(sa.select(tasks.c.id).where(*dead).limit(1)).first() is not None
 
 
 def has_failure(connection: Connection, project_id: int) -> bool:

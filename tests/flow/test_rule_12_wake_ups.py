@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argus_celery.flow import deliver
 from argus_celery.flow.complete import complete
 from argus_celery.flow.dispatch import dispatch
 from argus_celery.flow.enqueue import record
@@ -49,8 +50,28 @@ def test_a_project_with_a_failed_or_dead_task_ends_failed(bench: FlowBench) -> N
         close(bench.rt, name)
     bench.pass_time(7)
     dispatch(bench.rt)
+    for debt in deliver.pending(bench.rt):
+        deliver.done(bench.rt, debt.task_id, debt.token)
     sweep(bench.rt)
     assert (status(bench), status(bench, "deadly")) == (ProjectStatus.FAILED, ProjectStatus.FAILED)
+
+
+def test_a_closed_project_waits_for_the_errbacks_of_its_dead_letters(bench: FlowBench) -> None:
+    claim = bench.running(max_losses=1)
+    close(bench.rt, "default")
+    bench.pass_time(7)
+    sweep(bench.rt)
+    assert status(bench) is ProjectStatus.CLOSED
+    errback = new_task("shop.errback", project_id=claim.project_id, inside=True)
+    [debt] = deliver.pending(bench.rt)
+    assert deliver.done(bench.rt, debt.task_id, debt.token, [errback])
+    sweep(bench.rt)
+    assert status(bench) is ProjectStatus.CLOSED
+    last = bench.claim("w2", errback.id)
+    assert last is not None
+    complete(bench.rt, last, Outcome(TaskState.SUCCEEDED))
+    sweep(bench.rt)
+    assert status(bench) is ProjectStatus.FAILED
 
 
 def test_the_completion_waits_for_a_child_that_is_being_recorded(bench: FlowBench) -> None:
