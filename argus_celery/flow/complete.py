@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 Finished = tuple[Claim, Outcome]
 
-_ATTEMPT = {TaskState.SUCCEEDED: AttemptOutcome.SUCCEEDED}
-
 
 @dataclass
 class Written:
@@ -98,12 +96,15 @@ def _end(rt: Runtime, connection: Connection, ours: Sequence[Finished]) -> None:
         return
     alike: dict[tuple[AttemptOutcome, str | None], list[str]] = {}
     for claim, outcome in ours:
-        attempt = _ATTEMPT.get(outcome.state, AttemptOutcome.FAILED)
-        alike.setdefault((attempt, outcome.error), []).append(claim.task_id)
+        alike.setdefault((_attempt(outcome), outcome.error), []).append(claim.task_id)
     for (attempt, error), ids in alike.items():
         attempts.append(rt.store, connection, ids, attempt, error)
     leases.delete_all(connection, [claim.task_id for claim, _ in ours])
     tasks.end(rt.store, connection, [_ending(claim, outcome) for claim, outcome in ours])
+
+
+def _attempt(outcome: Outcome) -> AttemptOutcome:
+    return AttemptOutcome.SUCCEEDED if outcome.state is TaskState.SUCCEEDED else AttemptOutcome.FAILED
 
 
 def _ending(claim: Claim, outcome: Outcome) -> Ending:
@@ -121,9 +122,18 @@ def _ending(claim: Claim, outcome: Outcome) -> Ending:
 def _answer_lost(
     connection: Connection, finished: Sequence[Finished], held: set[tuple[str, int]]
 ) -> set[tuple[str, int]]:
-    """A commit whose answer was lost is no refusal: the task ended under this very token."""
-    missing = {(claim.task_id, claim.token) for claim, _ in finished} - held
-    return {claim for claim in missing if tasks.ended_by(connection, *claim)}
+    """A commit whose answer was lost is no refusal: the task and this very run are noted as ended so.
+
+    The fence alone would not tell: a dead letter that lapsed under this token bears it too.
+    """
+    missing = [(claim.task_id, claim.token, outcome) for claim, outcome in finished]
+    return {
+        (task_id, token)
+        for task_id, token, outcome in missing
+        if (task_id, token) not in held
+        and tasks.ended_so(connection, task_id, token, outcome.state)
+        and attempts.ended_so(connection, task_id, token, _attempt(outcome))
+    }
 
 
 def _announce(rt: Runtime, claim: Claim, outcome: Outcome) -> None:

@@ -79,11 +79,10 @@ def messages(connection: Connection, ids: Collection[str]) -> dict[str, Message]
     return {row.id: unseal(row.message, row.body) for row in connection.execute(query)}
 
 
-def ended_by(connection: Connection, task_id: str, token: int) -> TaskState | None:
-    """The outcome, if it was written under this token."""
-    query = sa.select(tasks.c.outcome).where(tasks.c.id == task_id, tasks.c.fence == token)
-    outcome = connection.execute(query).scalar()
-    return TaskState(outcome) if outcome else None
+def ended_so(connection: Connection, task_id: str, token: int, state: TaskState) -> bool:
+    """Was this outcome written under this token?"""
+    query = sa.select(tasks.c.id).where(tasks.c.id == task_id, tasks.c.fence == token, tasks.c.outcome == state)
+    return connection.execute(query).first() is not None
 
 
 def end(store: Store, connection: Connection, endings: Sequence[Ending]) -> None:

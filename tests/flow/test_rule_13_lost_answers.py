@@ -82,3 +82,13 @@ def test_the_same_message_under_the_same_id_is_a_success(bench: FlowBench) -> No
     first, second = enqueue(bench.rt, [task]), enqueue(bench.rt, [task])
     assert (first[0].task_id, first[0].created) == (task.id, True)
     assert (second[0].task_id, second[0].created, second[0].differs) == (task.id, False, False)
+
+
+def test_a_run_whose_task_became_a_dead_letter_under_its_token_has_lost_its_lease(bench: FlowBench) -> None:
+    claim = bench.running(max_losses=1)
+    bench.pass_time(7)
+    assert dispatch(bench.rt).dead == (claim.task_id,)
+    assert bench.task(claim.task_id).fence == claim.token
+    with pytest.raises(LeaseLost):
+        complete(bench.rt, claim, Outcome(TaskState.SUCCEEDED))
+    assert bench.task(claim.task_id).outcome == TaskState.DEAD

@@ -165,11 +165,13 @@ class Protocol(RuleBasedStateMachine):
         before = self.world.now()
         granted = claim(rt, holder, deliveries)
         self.world.fortune()
-        for message, one in zip(batch, granted, strict=True):
+        answers = list(zip(batch, granted, strict=True))
+        for message, one in answers:
             if one is not None:
                 self._check_grant(message, one, before)
                 self.in_hand[holder].append(one)
-            else:
+        for message, one in answers:
+            if one is None:
                 self._check_refusal(message)
 
     def _check_refusal(self, message: Dispatch) -> None:
