@@ -30,6 +30,10 @@ class PayloadTooLarge(ArgusError, ValueError):
     """Arguments or result are larger than ``argus_max_payload``."""
 
 
+class BadTask(ArgusError, ValueError):
+    """A task cannot be recorded as it was given: an id, key or name that no store can hold, a time that is no time."""
+
+
 class ProjectClosed(ArgusError):
     """The project takes no more tasks from outside (closed, ended or cancelled)."""
 

@@ -11,8 +11,9 @@ from types import TracebackType
 from typing import Any
 
 from argus_celery.context import joining
-from argus_celery.errors import ProjectNotFound, StoreUnavailable
+from argus_celery.errors import ProjectClosed, ProjectNotFound, StoreUnavailable
 from argus_celery.flow import steer
+from argus_celery.flow.checks import check_name
 from argus_celery.hooks import batch
 from argus_celery.hooks.durable import is_durable_name
 from argus_celery.records import ProjectInfo, ProjectStatus
@@ -29,8 +30,7 @@ class Project:
     """One project of an app, made by its name if there is none. ``with project:`` lets durable calls inside join it."""
 
     def __init__(self, argus: Any, name: str) -> None:
-        if not name or len(name) > 255:
-            raise ValueError(f"the name of a project has 1 to 255 characters, not {len(name)}")
+        check_name("a project's name", name)
         self.name = name
         self._argus = argus
         steer.open_project(argus.runtime, name)
@@ -89,6 +89,7 @@ class Project:
 
     def close(self) -> None:
         """No more tasks from outside; children, retries and continuations still come. It completes when drained."""
+        self._check_can_end()
         steer.close(self._argus.runtime, self.name)
 
     def pause(self) -> None:
@@ -101,7 +102,14 @@ class Project:
 
     def cancel(self) -> None:
         """End what waits. A task that runs may finish: its outcome stands, and nothing follows it."""
+        self._check_can_end()
         steer.cancel(self._argus.runtime, self.name)
+
+    def _check_can_end(self) -> None:
+        if self.name == self._argus.settings.default_project:
+            raise ProjectClosed(
+                f"project {self.name!r} takes every call outside a project and never ends: name a project of its own"
+            )
 
     # --- watch -----------------------------------------------------------------------------------------------------
 

@@ -146,9 +146,7 @@ class Renewal:
 
     held: frozenset[tuple[str, int]]
     lost: frozenset[tuple[str, int]]
-    """Seen under another token or holder, or ended: whoever runs this must be told."""
-    gone: frozenset[tuple[str, int]] = frozenset()
-    """Those of the lost that have ended: perhaps by their own run, a moment ago."""
+    """Seen under another token or holder, or ended by another: whoever runs this must be told."""
 
 
 @dataclass(frozen=True, slots=True)

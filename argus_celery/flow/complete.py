@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from argus_celery import signals
 from argus_celery.errors import LeaseLost
-from argus_celery.flow.enqueue import Recorded, announce, check_payloads, past_rivals, record
+from argus_celery.flow.checks import check
+from argus_celery.flow.enqueue import Recorded, announce, past_rivals, record
 from argus_celery.flow.outage import wait_out
 from argus_celery.flow.publish import send
 from argus_celery.flow.runtime import Runtime
@@ -47,7 +48,7 @@ def complete_many(rt: Runtime, finished: Sequence[Finished]) -> list[bool]:
     The claims are one worker's. Waits while the store is away.
     """
     leading_on = [one for _, outcome in finished for one in outcome.continuations]
-    check_payloads(rt, leading_on)
+    check(rt, leading_on)
     wait_out(lambda: rt.window.note(rt.store, leading_on))
     written = wait_out(lambda: past_rivals(lambda: rt.store.transaction(lambda c: _write(rt, c, finished))))
     for claim, outcome in finished:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from argus_celery import signals
-from argus_celery.errors import PayloadTooLarge, ProjectClosed, StoreUnavailable
+from argus_celery.errors import ProjectClosed, StoreUnavailable
 from argus_celery.flow import steer
+from argus_celery.flow.checks import check
 from argus_celery.flow.publish import send
 from argus_celery.flow.requeue import take_over
 from argus_celery.flow.runtime import Runtime
@@ -36,10 +37,10 @@ class Recorded:
 def enqueue(rt: Runtime, new: Sequence[NewTask], publish: Publish | None = None) -> list[Enqueued]:
     """Record tasks and publish them; a known id or key returns the first task. One transaction per 500.
 
-    Raises ``PayloadTooLarge`` and ``ProjectClosed`` before anything is written; ``StoreUnavailable`` with nothing
-    published.
+    Raises ``BadTask``, ``PayloadTooLarge`` and ``ProjectClosed`` before anything is written; ``StoreUnavailable`` with
+    nothing published.
     """
-    check_payloads(rt, new)
+    check(rt, new)
     placed = [_in_project(rt, task) for task in new]
     enqueued: list[Enqueued] = []
     for start in range(0, len(placed), BATCH):
@@ -53,19 +54,10 @@ def enqueue(rt: Runtime, new: Sequence[NewTask], publish: Publish | None = None)
 
 def adopt(rt: Runtime, new: NewTask) -> int:
     """Record a message that came without a token as (queue, 1), or as scheduled; 0 if its delivery is to be refused."""
+    check(rt, [new])
     recorded = _commit(rt, [_in_project(rt, new)], adopted=True)
     announce(rt, [new], recorded)
     return recorded.enqueued[0].token if recorded.enqueued[0].created else 0
-
-
-def check_payloads(rt: Runtime, new: Sequence[NewTask]) -> None:
-    limit = rt.settings.max_payload
-    for task in new:
-        if len(task.message.body) > limit:
-            raise PayloadTooLarge(
-                f"the arguments of {task.name}[{task.id}] take {len(task.message.body)} bytes, above argus_max_payload"
-                f" ({limit}): pass a reference to the data instead, or raise the setting"
-            )
 
 
 def _in_project(rt: Runtime, task: NewTask) -> NewTask:

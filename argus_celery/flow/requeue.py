@@ -34,7 +34,7 @@ def go_on_as(rt: Runtime, connection: Connection, task: NewTask) -> list[Dispatc
     """The locked row of this id gets another message and due time, and goes out if that is now."""
     id_, queue = task.id, task.message.queue
     tasks.replace_message(connection, id_, task.name, queue, task.priority, task.message)
-    leases.requeue_as(connection, id_, queue, task.priority, task.expires_at)
+    leases.requeue_as(rt.store, connection, id_, queue, task.priority, task.expires_at, task.expires_in_ms)
     leases.hand_back(rt.store, connection, [id_], task.delay_ms or 0, task.due_at)
     return dispatch_own(rt, connection, [id_])
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from argus_celery.flow.checks import check
 from argus_celery.flow.complete import lost
-from argus_celery.flow.enqueue import Recorded, announce, check_payloads, past_rivals, record
+from argus_celery.flow.enqueue import Recorded, announce, past_rivals, record
 from argus_celery.flow.outage import wait_out
 from argus_celery.flow.publish import send
 from argus_celery.flow.requeue import go_on_as
@@ -24,7 +25,7 @@ def retry(rt: Runtime, claim: Claim, task: NewTask, detail: str | None = None) -
 
     Waits while the store is away; raises ``LeaseLost``, with nothing written, if the claim is not held any more.
     """
-    check_payloads(rt, [task])
+    check(rt, [task])
     wait_out(lambda: rt.window.note(rt.store, [task]))
     ours = wait_out(lambda: rt.store.transaction(lambda connection: _write(rt, connection, claim, task, detail)))
     send(rt, ours)
@@ -35,7 +36,7 @@ def park(rt: Runtime, claim: Claim, successors: Sequence[NewTask]) -> None:
 
     The claim is used up. Waits while the store is away; raises ``LeaseLost`` with nothing written.
     """
-    check_payloads(rt, successors)
+    check(rt, successors)
     wait_out(lambda: rt.window.note(rt.store, successors))
     recorded = wait_out(lambda: past_rivals(lambda: rt.store.transaction(lambda c: _park(rt, c, claim, successors))))
     announce(rt, successors, recorded)

@@ -16,7 +16,8 @@ from kombu.serialization import dumps
 from kombu.transport.native_delayed_delivery import _delay_prefix_re as DELAY_PREFIX
 
 from argus_celery.context import joined
-from argus_celery.flow import steer
+from argus_celery.flow import checks, steer
+from argus_celery.flow.checks import check_name
 from argus_celery.hooks.durable import DurableOptions
 from argus_celery.hooks.outbox import Execution
 from argus_celery.records import TOKEN_HEADER, Message, NewTask
@@ -44,9 +45,9 @@ def new_task(
         name=headers["task"],
         message=message,
         priority=publish.get("priority") or 0,
-        delay_ms=None if countdown is None else max(0, round(countdown * 1000)),
+        delay_ms=None if countdown is None else max(0, checks.milliseconds("countdown", countdown)),
         due_at=None if countdown is not None else milliseconds(headers.get("eta"), app),
-        expires_in_ms=None if expires_in is None else round(expires_in * 1000),
+        expires_in_ms=None if expires_in is None else checks.milliseconds("expires", expires_in),
         expires_at=None if expires_in is not None else milliseconds(headers.get("expires"), app),
         lease_ttl_ms=None if options.lease_ttl is None else round(options.lease_ttl * 1000),
         max_losses=options.max_losses,
@@ -59,7 +60,9 @@ def new_task(
 
 def placed(task: NewTask, argus: Any, run: Execution | None, project: str | None, key: str | None) -> NewTask:
     """In the project that was named, else that of the block, else the parent's, else the default one."""
-    project = project or joined.get()
+    project = joined.get() if project is None else project
+    if project is not None:
+        check_name("a project's name", project)
     if run is None:
         return replace(task, project=project, key=key)
     if project is None:

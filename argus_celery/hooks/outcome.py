@@ -6,6 +6,7 @@ from typing import Any
 
 from celery import Celery, states
 from kombu.exceptions import EncodeError
+from kombu.utils.encoding import safe_repr, safe_str
 
 from argus_celery.errors import PayloadTooLarge
 from argus_celery.hooks.attached import attached
@@ -36,7 +37,7 @@ def failed(
     return Outcome(
         TaskState.FAILED,
         result=document,
-        error=_shortened(repr(error)),
+        error=_shortened(safe_repr(error)),
         undelivered=owed,
         continuations=tuple(execution.continuations),
     )
@@ -64,7 +65,7 @@ def _check_size(app: Celery, document: bytes | None, request: Any) -> None:
 
 def _in_words(app: Celery, error: BaseException) -> Exception:
     limit = min(attached(app).settings.max_payload // 4, 10_000)
-    return Exception(f"{type(error).__name__}: {error}"[:limit])
+    return Exception(f"{type(error).__name__}: {safe_str(error)}"[:limit])
 
 
 def _shortened(text: str) -> str:

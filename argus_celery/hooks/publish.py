@@ -13,6 +13,7 @@ from celery.app.amqp import AMQP
 from celery.utils.imports import symbol_by_name
 
 from argus_celery.flow import enqueue
+from argus_celery.flow.checks import check
 from argus_celery.hooks.attached import attached
 from argus_celery.hooks.awaiting import sending
 from argus_celery.hooks.batch import collected, warn_of_difference
@@ -110,8 +111,8 @@ class _Tap:
         argus = attached(self._app)
         options = options_of(self._app._tasks.get(name))
         task = new_task(self._app, body, publish, self._queue, self._message, options)
-        enqueue.check_payloads(argus.runtime, [task])
         task = placed(task, argus, execution, self._ours.get("argus_project"), self._ours.get("argus_key"))
+        check(argus.runtime, [task])
         if outbox is not None and task_id == outbox.claim.task_id:
             self._kept_back = True
             outbox.successor = task

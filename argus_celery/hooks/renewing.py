@@ -29,8 +29,6 @@ from argus_celery.records import Renewal
 
 logger = logging.getLogger(__name__)
 
-ENDING_GRACE = 0.3
-"""Seconds in which the pool reports a run whose task has ended."""
 RETRY_PAUSE = 0.5
 """Seconds between attempts while the store is away, so that the renewal comes first when it is back."""
 
@@ -76,8 +74,7 @@ class Renewing:
             renewal = NOTHING
         else:
             self._trust(renewal, sent_at)
-        self._tell((renewal.lost - renewal.gone) | self._out_of_trust())
-        self._tell(self._still_running(renewal.gone))
+        self._tell(renewal.lost | self._out_of_trust())
         return renewal
 
     def _look(self) -> None:
@@ -102,13 +99,6 @@ class Renewing:
     def _out_of_trust(self) -> set[told.Held]:
         now = time.monotonic()
         return {claim for claim, one in self.in_hand.items() if one.trusted_until < now}
-
-    def _still_running(self, gone: frozenset[told.Held]) -> set[told.Held]:
-        """Tasks that have ended: most by the very run that was in hand a moment ago."""
-        if not gone:
-            return set()
-        time.sleep(ENDING_GRACE)
-        return {request.claimed for request in active_requests() if request.claimed is not None} & gone
 
     def _tell(self, lost: Iterable[told.Held]) -> None:
         for claim in lost:

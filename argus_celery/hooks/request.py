@@ -20,7 +20,7 @@ from celery.utils.imports import symbol_by_name
 from celery.worker import state
 from celery.worker.request import Request, task_ready
 
-from argus_celery.errors import PayloadTooLarge, ProjectClosed, StoreUnavailable
+from argus_celery.errors import StoreError, StoreUnavailable
 from argus_celery.flow.lapse import lapse
 from argus_celery.hooks import adoption, ending, told
 from argus_celery.hooks.attached import attached
@@ -82,11 +82,11 @@ class DurableRequest(Request):
         """Record a message that no Argus has sent, before anything can ack it; 0 if it is not to be run."""
         try:
             return adoption.adopt(self._argus.runtime, message, self)
-        except StoreUnavailable:
+        except (StoreUnavailable, StoreError):
             self.unrecorded = True
             return 0
-        except (PayloadTooLarge, ProjectClosed) as error:
-            raise InvalidTaskError(str(error)) from error
+        except Exception as error:  # anybody's message: it must not end the worker
+            raise InvalidTaskError(f"{type(error).__name__}: {error}") from error
 
     def revoked(self) -> bool:
         """Also true for what is not to be given to the pool: it is known already, or could not be recorded yet."""

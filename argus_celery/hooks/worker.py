@@ -22,6 +22,7 @@ from argus_celery.hooks import holder, told
 from argus_celery.hooks.attached import attached
 from argus_celery.hooks.blocking import ShortWaits
 from argus_celery.hooks.errands import errands
+from argus_celery.hooks.invalid import InvalidTasks
 from argus_celery.hooks.loop import Loop
 from argus_celery.hooks.reconnect import Reconnect
 from argus_celery.hooks.renewing import Renewing, active_requests
@@ -40,7 +41,7 @@ CHILD_CHECK_INTERVAL = 0.5
 def install(argus: Any) -> None:
     """Add the steps to the app's blueprints."""
     argus.app.steps["worker"].add(Station)
-    argus.app.steps["consumer"].update((Reconnect, ShortWaits, UnknownTasks))
+    argus.app.steps["consumer"].update((InvalidTasks, Reconnect, ShortWaits, UnknownTasks))
 
 
 class Station(bootsteps.StartStopStep):

@@ -28,3 +28,14 @@ def ended_so(connection: Connection, task_id: str, token: int, outcome: AttemptO
     c = attempts.c
     query = sa.select(c.task_id).where(c.task_id == task_id, c.token == token, c.outcome == outcome)
     return connection.execute(query).first() is not None
+
+
+def ended_by_themselves(connection: Connection, claims: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Those of these (task, token) runs that have ended and were not lost."""
+    c = attempts.c
+    query = sa.select(c.task_id, c.token).where(
+        c.task_id.in_([task_id for task_id, _ in claims]),
+        sa.tuple_(c.task_id, c.token).in_(list(claims)),
+        c.outcome != AttemptOutcome.LOST,
+    )
+    return {(row.task_id, row.token) for row in connection.execute(query)}

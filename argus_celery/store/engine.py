@@ -68,10 +68,20 @@ class Store:
     def _new_engine(self, pid: int) -> Engine:
         if pid not in self._engines:
             inherited = [self._engines[other] for other in self._engines if other != pid]
-            self._engines = {pid: self.dialect.create_engine(self.url)}
+            self._engines = {pid: self._made()}
             for engine in inherited:
                 engine.dispose(close=False)
         return self._engines[pid]
+
+    def _made(self) -> Engine:
+        try:
+            return self.dialect.create_engine(self.url)
+        except ModuleNotFoundError as error:
+            extra = {"postgresql": "postgres", "mysql": "mysql"}.get(self.dialect_name, self.dialect_name)
+            raise StoreError(
+                f"the store {self.url.render_as_string(hide_password=True)} needs the driver {error.name}, which is not"
+                f' installed: pip install "argus-celery[{extra}]"'
+            ) from error
 
     @property
     def now(self) -> sa.ColumnElement[int]:

@@ -338,11 +338,19 @@ def hand_back(
     )
 
 
-def requeue_as(connection: Connection, task_id: str, queue: str, priority: int, expires_at: int | None) -> None:
-    """A retry or replace may name another queue."""
+def requeue_as(
+    store: Store,
+    connection: Connection,
+    task_id: str,
+    queue: str,
+    priority: int,
+    expires_at: int | None,
+    expires_in: int | None,
+) -> None:
+    """A retry or replace may name another queue and expiry."""
     values: dict[str, Any] = {"queue": queue, "priority": priority}
-    if expires_at is not None:
-        values["expires_at"] = expires_at
+    if expires_at is not None or expires_in is not None:
+        values["expires_at"] = expires_at if expires_in is None else store.now + expires_in
     connection.execute(sa.update(leases).where(c.task_id == task_id).values(**values))
 
 

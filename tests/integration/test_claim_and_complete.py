@@ -71,6 +71,8 @@ def _tasks(made: Shop) -> None:
             raise errors.StoreUnavailable("away")
         if what == "large error":
             raise ValueError("x" * 20_000)
+        if what == "unspeakable":
+            raise Unspeakable
         return what
 
     @durable
@@ -84,6 +86,15 @@ def _tasks(made: Shop) -> None:
     def silent() -> object:
         log.append("silent")
         return object()
+
+
+class Unspeakable(Exception):
+    """As bad as a user's exception can be."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
 
 
 @contextmanager
@@ -153,6 +164,7 @@ def test_a_run_that_lost_its_lease_leaves_nothing_behind(bench: Shop) -> None:
         ("odd", TaskState.FAILED, "JSON|serializ"),
         ("large", TaskState.FAILED, "argus_max_payload"),
         ("large error", TaskState.FAILED, "ValueError|xxx"),
+        ("unspeakable", TaskState.FAILED, "Unspeakable"),
         ("reject", TaskState.FAILED, "no"),
         ("ignore", TaskState.SUCCEEDED, None),
     ],

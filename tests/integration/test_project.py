@@ -198,3 +198,11 @@ def test_a_store_that_is_away_is_named_and_nothing_is_published() -> None:
         charge.delay(1)
     with pytest.raises(StoreUnavailable):
         argus.project("import")
+
+
+def test_the_default_project_never_ends(argus: Argus) -> None:
+    project = argus.project("default")
+    for end in (project.close, project.cancel):
+        with pytest.raises(ProjectClosed, match="never ends"):
+            end()
+    assert project.status is ProjectStatus.OPEN

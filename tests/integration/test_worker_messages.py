@@ -53,6 +53,41 @@ def test_a_message_without_a_token_keeps_its_eta_and_compression(workers: Bench)
     assert started.time < due + 1.5
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"expires": "garbage"},
+        {"eta": "garbage"},
+        {"id": "x" * 300},
+        {"id": 12345},
+        {"id": "nul\0"},
+        {"root_id": "r" * 400},
+    ],
+)
+def test_a_message_without_a_token_that_cannot_be_recorded_does_not_end_the_worker(
+    workers: Bench, wrong: dict[str, object]
+) -> None:
+    node = workers.worker()
+    app = plain(workers)
+    message = app.amqp.as_task_v2("odd-id", "slow", ("odd", 0))
+    with app.producer_or_acquire() as producer:
+        app.amqp.send_task_message(producer, "slow", message._replace(headers={**message.headers, **wrong}))
+    workers.wait_ended(workers.send("slow", "behind", 0), within=8)
+    assert node.running
+    assert not workers.ledger.lines("start", "odd")
+    wait_for(lambda: _unacked(workers) == 0, 5, "it is off the broker")
+
+
+def test_a_message_that_cannot_be_read_ends_its_task_as_failed(workers: Bench) -> None:
+    workers.worker()
+    app = workers.app
+    task_id = app.tasks["slow"].apply_async(("pickled", 0), serializer="pickle").id
+    ended = workers.wait_ended(task_id, within=8)
+    assert ended.state is TaskState.FAILED
+    assert ended.error is not None
+    assert "cannot be read" in ended.error
+
+
 def test_a_task_that_one_worker_does_not_know_runs_on_one_that_does(workers: Bench) -> None:
     node = workers.worker("old", without=("slow",))
     task_id = workers.send("slow", "new", 0)

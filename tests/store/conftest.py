@@ -22,3 +22,11 @@ def store(store_url: str) -> Iterator[Store]:
 @pytest.fixture
 def bench(store: Store) -> Bench:
     return Bench(store)
+
+
+@pytest.fixture
+def sqlite_bench(sqlite_store_url: str) -> Iterator[Bench]:
+    store = Store(sqlite_store_url, app_name="tests")
+    metadata.create_all(store.engine)
+    yield Bench(store)
+    store.dispose()

@@ -154,3 +154,8 @@ def test_a_report_reads_while_another_process_holds_the_writer(store: Store) -> 
         began = time.monotonic()
         assert reports.all_projects(store) == []
     assert time.monotonic() - began < 10
+
+
+def test_a_driver_that_is_not_installed_is_named_with_the_extra_that_brings_it() -> None:
+    with pytest.raises(StoreError, match=r"argus-celery\[mysql\]"):
+        _ = Store("mysql+asyncmy://root@127.0.0.1/x").engine

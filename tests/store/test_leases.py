@@ -8,15 +8,17 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from argus_celery.flow.complete import complete
 from argus_celery.flow.dispatch import dispatch
 from argus_celery.flow.renew import renew
+from argus_celery.flow.retry import retry
 from argus_celery.flow.steer import pause
-from argus_celery.records import NOBODY, QUEUE, Delivery
+from argus_celery.records import NOBODY, QUEUE, Delivery, Outcome, TaskState
 from argus_celery.store import leases
 from argus_celery.store.engine import Store
 from argus_celery.store.leases import Level
 from argus_celery.store.schema import leases as table
-from tests.store.bench import Bench
+from tests.store.bench import Bench, new_task
 
 
 def grant(bench: Bench, *deliveries: Delivery, mark: str = "m1", holder: str = "w1") -> list[leases.Granted]:
@@ -171,3 +173,21 @@ def now(bench: Bench) -> int:
     read = bench.store.statement(lambda c: c.execute(sa.select(bench.store.now)).scalar())
     assert isinstance(read, int)
     return read
+
+
+def test_a_run_that_has_ended_by_itself_a_moment_ago_is_not_lost(bench: Bench) -> None:
+    done, retried, taken = bench.running(), bench.running(), bench.running()
+    complete(bench.rt, done, Outcome(TaskState.SUCCEEDED))
+    retry(bench.rt, retried, new_task(id=retried.task_id, delay_ms=60_000))
+    bench.pass_time(31)
+    dispatch(bench.rt)
+    claims = [(one.task_id, one.token) for one in (done, retried, taken)]
+    assert renew(bench.rt, "w1", claims).lost == {(taken.task_id, taken.token)}
+
+
+def test_a_retry_may_expire_relative_to_the_databases_clock(bench: Bench) -> None:
+    claim = bench.running()
+    retry(bench.rt, claim, new_task(id=claim.task_id, delay_ms=5_000, expires_in_ms=1_000))
+    bench.pass_time(6)
+    assert dispatch(bench.rt).ended == (claim.task_id,)
+    assert bench.task(claim.task_id).outcome == TaskState.EXPIRED
