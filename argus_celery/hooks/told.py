@@ -21,6 +21,7 @@ import shutil
 import signal
 import tempfile
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -32,6 +33,9 @@ from argus_celery.context import Run, running
 from argus_celery.errors import LeaseLost
 
 TOLD_DIR = "ARGUS_TOLD_DIR"
+FOLDER = "argus-told-"
+OLD = 3600.0
+"""Seconds after which the folder of a process that is not to be seen here any more is taken for left behind."""
 # Ignored by default: a process that has not installed the handler yet, or took over the pid, is not harmed.
 _SIGNAL = getattr(signal, "SIGURG", None)
 
@@ -43,7 +47,8 @@ Held = tuple[str, int]
 
 def prepare() -> None:
     """In the main process, before the pool starts: a private folder for what children are told."""
-    folder = tempfile.mkdtemp(prefix="argus-told-")
+    _remove_old()
+    folder = tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-")
     os.environ[TOLD_DIR] = folder
     atexit.register(_remove, folder, os.getpid())
 
@@ -151,3 +156,22 @@ def _told_claim() -> Held:
 def _remove(folder: str, pid: int) -> None:
     if os.getpid() == pid:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_old() -> None:
+    """What killed workers have left behind."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*-*"):
+        with suppress(OSError, ValueError):
+            pid = int(folder.name.removeprefix(FOLDER).split("-")[0])
+            if time.time() - folder.stat().st_mtime > OLD and not _is_running(pid):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # somebody else's
+    return True
