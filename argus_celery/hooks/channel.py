@@ -89,7 +89,9 @@ class Channel(virtual.Channel):
         properties = message["properties"]
         rank = self._get_message_priority(message, reverse=True)
         ttl = properties.get("expiration")
-        sent_at = properties.pop(PLACE, None)
+        place = properties.pop(PLACE, None)
+        # Before what was sent, or only fetched, within the same millisecond.
+        sent_at = None if place is None else place - 2
         return Parcel(queue, rank, json.dumps(message), int(ttl) if ttl else None, sent_at)
 
     def create_publish_batch(self, max_size: int) -> Batch:
@@ -221,7 +223,8 @@ class Channel(virtual.Channel):
 
     @staticmethod
     def returned(taken: Taken) -> Parcel:
-        return Parcel(taken.queue, taken.rank, taken.message, None, taken.sent_at)
+        # Before those that were sent within the same millisecond.
+        return Parcel(taken.queue, taken.rank, taken.message, None, taken.sent_at - 1)
 
     def put_back(self, unacked: Collection[Any]) -> None:
         messages.put(self.store, [parcel for message in unacked for parcel in self._redelivered(message)])

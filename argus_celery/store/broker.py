@@ -6,6 +6,7 @@ They are apart from the store's own tables and made at first use, so that plain 
 from __future__ import annotations
 
 import os
+import time
 from functools import lru_cache
 
 import sqlalchemy as sa
@@ -14,6 +15,8 @@ from argus_celery.store.engine import Store
 from argus_celery.store.schema import _ENGINE, Big, LongText, _name
 
 metadata = sa.MetaData()
+
+RACES = 50
 
 messages = sa.Table(
     "argus_messages",
@@ -62,14 +65,16 @@ def broker(url: str) -> Store:
 
 
 def make(store: Store) -> None:
-    """Make the tables that are missing. Two processes may do so at once."""
-    if _complete(store):
-        return
-    try:
-        metadata.create_all(store.engine)
-    except sa.exc.DBAPIError:
-        if not _complete(store):
-            raise
+    """Make the tables that are missing. Many processes may do so at once: who loses a race looks again."""
+    for left in reversed(range(RACES)):
+        if _complete(store):
+            return
+        try:
+            metadata.create_all(store.engine)
+        except sa.exc.DBAPIError:
+            if not left:
+                raise
+            time.sleep(0.1)
 
 
 def _complete(store: Store) -> bool:

@@ -52,8 +52,9 @@ def test_a_frozen_worker_is_told_that_its_lease_went_to_another(workers: Bench, 
     frozen.thaw()
     if not (pool == "threads" and task == "asleep"):  # a call that blocks a thread is not cut short
         assert workers.wait("told", "z", within=5)[0].token == first.token
-        after = workers.send("slow", "after", 0)
-        assert workers.wait_ended(after, within=5).state is TaskState.SUCCEEDED
+        # The other worker may fetch one of these behind its long run; the told one takes what comes to it.
+        after = [workers.send("slow", f"after-{number}", 0) for number in range(8)]
+        wait_for(lambda: any(workers.task(one).state is TaskState.SUCCEEDED for one in after), 5, "it takes new work")
     ended = workers.wait_ended(task_id, within=40)
     assert ended.state is TaskState.SUCCEEDED
     assert [line.token for line in workers.ledger.lines("end", "z")][:1] == [second.token]

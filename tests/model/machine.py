@@ -292,7 +292,8 @@ class Protocol(RuleBasedStateMachine):
         self.in_hand[holder] = []
         if proven:
             restore(self.world.rt, _facts("w9", 9), lambda facts: facts.id == holder)
-            assert not any(row.holder == holder for row in self._running())
+            # The row of a paused project stays as it is: resume makes it due, and it lapses then.
+            assert not any(row.holder == holder and not row.paused for row in self._running())
 
     # --- time, sweepers, people ---------------------------------------------------------------------------------
 
