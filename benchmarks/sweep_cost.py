@@ -14,15 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
-
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from argus_celery.flow.dispatch import dispatch
 from argus_celery.flow.restore import probe, sweep
 from argus_celery.store.engine import Store
-from argus_celery.store.schema import leases, metadata, tasks
-from tests.store.bench import Bench
+from argus_celery.store.schema import metadata
+from tests.store.bench import Bench, fill
 
 SIZES = (1_000, 1_000_000)
 LIVE = 1_000
@@ -46,7 +44,7 @@ def measure(url: str, finished: int) -> dict[str, Any]:
     metadata.create_all(store.engine)
     bench = Bench(store)
     bench.enqueue()
-    fill(store, finished)
+    fill(store, finished, LIVE)
     result: dict[str, Any] = {"store": store.dialect_name}
     result["probe"] = median_ms(lambda: probe(bench.rt))
     result["sweep"] = median_ms(lambda: sweep(bench.rt))
@@ -67,27 +65,6 @@ def median_ms(work: Callable[[], Any], times: int = 20) -> float:
         work()
         taken.append((time.perf_counter() - began) * 1000)
     return statistics.median(taken)
-
-
-def fill(store: Store, finished: int) -> None:
-    """Finished tasks, and a thousand that are scheduled far away."""
-    done = {
-        "project_id": 1,
-        "name": "t",
-        "queue": "celery",
-        "priority": 0,
-        "message": "{}",
-        "body": b"",
-        "max_losses": 5,
-    }
-    far = {"project_id": 1, "queue": "celery", "priority": 0, "token": 0, "holder": "", "eligible_at": 2**50}
-    with store.engine.begin() as connection:
-        for start in range(0, finished, 5_000):
-            numbers = range(start, min(start + 5_000, finished))
-            rows = [{"id": f"end-{n}", **done, "outcome": "succeeded", "created_at": n} for n in numbers]
-            connection.execute(sa.insert(tasks), rows)
-        rest = {"ttl": 30_000, "waits": 0, "paused": 0, "dispatches": 0}
-        connection.execute(sa.insert(leases), [{"task_id": f"far-{n}", **far, **rest} for n in range(LIVE)])
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import asdict
 
 import sqlalchemy as sa
@@ -37,9 +36,3 @@ def forget(store: Store, connection: Connection, unseen_ms: int) -> None:
     """Drop workers that hold nothing and were not seen for long."""
     busy = sa.exists().where(leases.c.holder == holders.c.id)
     connection.execute(sa.delete(holders).where(holders.c.seen_at < store.now - unseen_ms, ~busy))
-
-
-def describe(connection: Connection, ids: Collection[str]) -> dict[str, str]:
-    """``node (host, pid)`` of these holders, for a person to read."""
-    rows = connection.execute(sa.select(holders).where(holders.c.id.in_(ids)))
-    return {row.id: f"{row.node} ({row.host}, pid {row.pid})" for row in rows}

@@ -78,6 +78,36 @@ class Counted:
     """Commits, and single writes in autocommit."""
 
 
+def fill(store: Store, finished: int, scheduled: int, tag: str = "") -> None:
+    """Finished tasks, and others that are scheduled far away; a tag keeps the ids of two fillings apart."""
+    place = {"project_id": 1, "queue": "celery", "priority": 0}
+    done = {**place, "name": "t", "message": "{}", "body": b"", "max_losses": 5, "outcome": "succeeded"}
+    far = {
+        **place,
+        "token": 0,
+        "holder": "",
+        "eligible_at": 2**50,
+        "ttl": 30_000,
+        "waits": 0,
+        "paused": 0,
+        "dispatches": 0,
+    }
+    with store.engine.begin() as connection:
+        for start in range(0, finished, 5_000):
+            numbers = range(start, min(start + 5_000, finished))
+            rows = [{"id": f"end-{tag}-{n}", **done, "created_at": n} for n in numbers]
+            connection.execute(sa.insert(tasks), rows)
+        for start in range(0, scheduled, 5_000):
+            numbers = range(start, min(start + 5_000, scheduled))
+            connection.execute(sa.insert(leases), [{"task_id": f"far-{tag}-{n}", **far} for n in numbers])
+
+
+def _stands_alone(connection: Any) -> bool:
+    """Is what this connection sends in autocommit?"""
+    options = connection.get_execution_options()
+    return options.get("isolation_level") == "AUTOCOMMIT" or options.get("argus_begin", "BEGIN") is None
+
+
 @contextmanager
 def counted(store: Store) -> Iterator[Counted]:
     """Count what the store is sent."""
@@ -87,17 +117,11 @@ def counted(store: Store) -> Iterator[Counted]:
         if statement.startswith("BEGIN"):
             return
         count.statements += 1
-        options = connection.get_execution_options()
-        alone = options.get("isolation_level") == "AUTOCOMMIT" or (
-            "argus_begin" in options and not options["argus_begin"]
-        )
+        alone = _stands_alone(connection)
         count.transactions += int(alone and not statement.lstrip().startswith("SELECT"))
 
     def on_commit(connection: Any) -> None:
-        options = connection.get_execution_options()
-        alone = options.get("isolation_level") == "AUTOCOMMIT" or (
-            "argus_begin" in options and not options["argus_begin"]
-        )
+        alone = _stands_alone(connection)
         count.transactions += int(not alone)
 
     event.listen(store.engine, "before_cursor_execute", on_statement)

@@ -15,7 +15,7 @@ from argus_celery.flow.restore import probe, sweep
 from argus_celery.records import Delivery, Outcome, TaskState
 from argus_celery.store import leases
 from argus_celery.store.engine import Store
-from tests.store.bench import Bench, counted, new_task
+from tests.store.bench import Bench, counted, fill, new_task
 
 DONE = Outcome(TaskState.SUCCEEDED, b"{}")
 
@@ -84,36 +84,8 @@ def _touched_after(bench: Bench, fill: int, question: str) -> int:
 
 
 def _fill(store: Store, count: int) -> None:
-    """Tasks that are scheduled far away, and as many finished ones."""
-    from argus_celery.store.schema import leases as lease_table
-    from argus_celery.store.schema import tasks as task_table
-
-    far = {
-        "project_id": 1,
-        "queue": "celery",
-        "priority": 0,
-        "token": 0,
-        "holder": "",
-        "eligible_at": 2**50,
-        "ttl": 30000,
-    }
-    more: dict[str, Any] = {"waits": 0, "paused": 0, "dispatches": 0}
-    done = {
-        "project_id": 1,
-        "name": "t",
-        "queue": "celery",
-        "priority": 0,
-        "message": "{}",
-        "body": b"",
-        "max_losses": 5,
-    }
-    with store.engine.begin() as connection:
-        for start in range(0, count, 1000):
-            numbers = range(start, min(start + 1000, count))
-            rows = [{"task_id": f"far-{count}-{n}", **far, **more} for n in numbers]
-            connection.execute(sa.insert(lease_table), rows)
-            ended = [{"id": f"end-{count}-{n}", **done, "outcome": "succeeded", "created_at": n} for n in numbers]
-            connection.execute(sa.insert(task_table), ended)
+    """As many finished tasks as scheduled ones, known to the planner."""
+    fill(store, count, count, tag=str(count))
     with store.engine.connect() as connection:
         connection.execute(sa.text("ANALYZE" if store.dialect_name == "postgresql" else "ANALYZE TABLE argus_leases"))
         connection.commit()
