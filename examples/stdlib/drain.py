@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from examples.stdlib import journal, place, results
 from examples.stdlib.modules import Sum
 from examples.stdlib.sides import Side
-from examples.stdlib.workers import Worker, wait_for
+from examples.workers import Worker, wait_for
 
 KILL_AT = 0.3
 """Share of the modules that are recorded when the worker is killed."""
@@ -73,7 +73,7 @@ def drain(side: Side, paths: list[str], watch: Watch) -> Tally:
 
 
 def _start(side: Side, name: str, running: ExitStack) -> Worker:
-    worker = Worker(side.name, name)
+    worker = Worker(f"examples.stdlib.{side.module}", name, place.folder)
     running.callback(worker.stop)
     return worker
 

@@ -8,11 +8,12 @@ from typing import Any, Protocol
 from sqlalchemy.engine import Engine
 
 from examples.stdlib.modules import Sum
-from examples.stdlib.workers import wait_for
+from examples.workers import wait_for
 
 
 class Side(Protocol):
     name: str
+    module: str
     database: Engine
 
     def enqueue(self, paths: list[str]) -> None: ...
@@ -22,7 +23,7 @@ class Side(Protocol):
 
 
 class Plain:
-    name = "plain"
+    name = module = "plain"
 
     def __init__(self) -> None:
         from examples.stdlib import plain
@@ -64,7 +65,7 @@ class Plain:
 
 
 class Durable:
-    name = "argus"
+    name, module = "argus", "durable"
 
     def __init__(self) -> None:
         from examples.stdlib import durable

@@ -7,33 +7,31 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from examples.stdlib import place
-
 T = TypeVar("T")
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 
 class Worker:
     """One worker with two prefork children, in a process group of its own."""
 
-    def __init__(self, side: str, name: str) -> None:
+    def __init__(self, app: str, name: str, folder: Path) -> None:
         self.name = name
-        self.log = place.folder / f"{side}-{name}.log"
-        module = {"plain": "plain", "argus": "durable"}[side]
-        command = [sys.executable, "-m", "celery", "-A", f"examples.stdlib.{module}", "worker"]
+        self.log = folder / f"{app}-{name}.log"
+        command = [sys.executable, "-m", "celery", "-A", app, "worker"]
         command += ["-n", f"{name}@%h", "-c", "2", "-l", "INFO"]
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 command,
-                cwd=place.folder,
+                cwd=folder,
                 # A killed process leaves its temporary files: here they go with the folder.
-                env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(place.folder)},
+                env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(folder)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -87,3 +85,33 @@ def wait_for(fact: Callable[[], T], seconds: float, what: str) -> T:
             raise TimeoutError(f"waited {seconds:g} s for {what}")
         time.sleep(0.05)
     return answer
+
+
+def drain(
+    app: str,
+    folder: Path,
+    kills: Iterable[tuple[Callable[[], bool], str]],
+    is_done: Callable[[], bool],
+    tell: Callable[[str], object],
+) -> None:
+    """Workers of this app, one after another, until all is done: each is killed as soon as its fact is there."""
+    worker = _started(app, 1, folder)
+    try:
+        for number, (fact, what) in enumerate(kills, 1):
+            wait_for(partial(_either, fact, is_done), 60, what)
+            worker.kill()
+            tell(f"{what}: worker {number} is killed, another starts")
+            worker = _started(app, number + 1, folder)
+        wait_for(is_done, 120, "all to be done")
+    finally:
+        worker.stop()
+
+
+def _either(fact: Callable[[], bool], is_done: Callable[[], bool]) -> bool:
+    return fact() or is_done()
+
+
+def _started(app: str, number: int, folder: Path) -> Worker:
+    worker = Worker(app, f"w{number}", folder)
+    worker.wait_ready()
+    return worker
