@@ -5,11 +5,20 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from types import NoneType
 from typing import Any
 
 from argus_celery.errors import SettingError
 
 PREFIX = "argus_"
+NONE_MEANS_NEVER = ("argus_unknown_deadline",)
+"""Elsewhere ``None`` is the default."""
+CATCH_UPS = ("skip", "one", "all")
+"""What is sent of the ticks of a beat entry that were missed."""
+KEY_CONFLICTS = ("first", "error")
+"""What another task, or other arguments, under a known key lead to."""
+NEVER_DURABLE = ("celery.", "argus.")
+"""How the names of Celery's own tasks and of Argus's begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +34,15 @@ class Settings:
     max_losses: int = 5
     max_payload: int = 1024 * 1024
     retention: float = 7 * 24 * 3600.0
+    unknown_deadline: float | None = 24 * 3600.0
+    """0 or None is never."""
     default_project: str = "default"
+    key_conflict: str = "first"
+    catch_up: str = "one"
     durable_tasks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for check in (_check_types, _check_ranges, _check_patterns):
+        for check in (_check_types, _check_choices, _check_deadline, _check_ranges, _check_patterns):
             check(self)
 
     @property
@@ -45,7 +58,7 @@ class Settings:
         for name, value in given.items():
             short = name.removeprefix(PREFIX)
             if short not in known:
-                raise SettingError(f"unknown setting {name}.{_did_you_mean(short, known)}")
+                raise SettingError(f"unknown setting {name}.{did_you_mean(short, known, PREFIX)}")
             values[short] = value
         if not values.get("store_url"):
             raise SettingError(
@@ -57,9 +70,14 @@ class Settings:
         return cls(**values)
 
 
-def _did_you_mean(short: str, known: list[str]) -> str:
+def counted(count: int, noun: str) -> str:
+    """``1 task``, ``2,000 tasks``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def did_you_mean(short: str, known: list[str], prefix: str = "") -> str:
     near = difflib.get_close_matches(short, known, n=1)
-    return f" Did you mean {PREFIX}{near[0]}?" if near else f" Known: {', '.join(PREFIX + name for name in known)}"
+    return f" Did you mean {prefix}{near[0]}?" if near else f" Known: {', '.join(prefix + name for name in known)}"
 
 
 _DURATIONS = ("lease_ttl", "sweep_interval", "dispatch_ttl", "dispatch_ttl_max", "retention")
@@ -81,6 +99,20 @@ def _check_types(settings: Settings) -> None:
             raise SettingError(f"{PREFIX}{name} must be a non-empty text, not {value!r}")
 
 
+def _check_choices(settings: Settings) -> None:
+    for name, choices in (("key_conflict", KEY_CONFLICTS), ("catch_up", CATCH_UPS)):
+        if getattr(settings, name) not in choices:
+            raise SettingError(f"{PREFIX}{name} must be one of {choices}, not {getattr(settings, name)!r}")
+
+
+def _check_deadline(settings: Settings) -> None:
+    value = settings.unknown_deadline
+    if isinstance(value, bool) or not isinstance(value, (int, float, NoneType)):
+        raise SettingError(f"argus_unknown_deadline must be a number of seconds, or None for never, not {value!r}")
+    if value is not None and not 0 <= value < float("inf"):
+        raise SettingError(f"argus_unknown_deadline must be 0 (never) or above, not {value!r}")
+
+
 def _check_ranges(settings: Settings) -> None:
     for name in _DURATIONS:
         if not 0 < getattr(settings, name) < float("inf"):
@@ -98,3 +130,9 @@ def _check_patterns(settings: Settings) -> None:
     patterns = settings.durable_tasks
     if isinstance(patterns, str) or not all(isinstance(p, str) and p for p in patterns):
         raise SettingError(f"argus_durable_tasks must be a list of task name patterns, not {patterns!r}")
+    for pattern in patterns:
+        if pattern.startswith(NEVER_DURABLE):
+            raise SettingError(
+                f"argus_durable_tasks: {pattern!r} names only tasks of Celery or of Argus, which are never durable:"
+                " they are part of the machinery that makes yours so. Name your own tasks"
+            )

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
-from argus_celery.errors import LeaseLost, NoClaim, StoreUnavailable
-from argus_celery.flow import renew
+from argus_celery.errors import BadStep, LeaseLost, NoClaim, StoreUnavailable
+from argus_celery.flow import each, perform, renew, step
+from argus_celery.flow.checks import sleep_ms, wait_ms
+from argus_celery.flow.guard import Guarding, guard
 from argus_celery.flow.outage import wait_out
+from argus_celery.flow.progress import Progress
 from argus_celery.flow.runtime import Runtime
-from argus_celery.flow.transaction import transaction
+from argus_celery.flow.step import Codec, Steps
+from argus_celery.flow.tick import due_of
+from argus_celery.flow.wait import RAISES, SHORT_MS, Waits
 from argus_celery.records import AttemptInfo, Claim
-from argus_celery.store import reports
+from argus_celery.store import reports, results
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -31,22 +40,66 @@ class Run:
     greenlet: Any = None
     in_body: bool = False
     """Only while this is set, under ``lock``, may an exception be thrown into the run."""
+    told: bool = False
+    """``LeaseLost`` was thrown in: once is enough, the body may be handling it."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     ended: bool = False
+    settled: bool = False
+    """The store knows how this run ended, or that it has lost its lease."""
+    stop: Callable[[BaseException], None] | None = None
+    """Stops a body that is a coroutine: it is cancelled, and the run ends with this error. From any thread."""
+    shown: Progress = field(default_factory=lambda: Progress(None))
+
+    def __post_init__(self) -> None:
+        self.steps = Steps(self.rt, self.claim, self.lost, Codec(self.encode, self.decode), self.progress)
+        self.waits = Waits(self.steps, lambda: self.in_body)
+
+    def is_here(self) -> bool:
+        """Is the caller in this body, and not in that of a task which it has called by ``apply()``?"""
+        return True
+
+    def encode(self, value: Any) -> bytes:
+        """A step's value as it is kept: as a result is."""
+        raise NotImplementedError
+
+    def decode(self, data: bytes) -> Any:
+        raise NotImplementedError
+
+    def instant(self, at: datetime) -> int:
+        """In milliseconds since the epoch."""
+        raise NotImplementedError
 
     @cached_property
     def details(self) -> reports.ClaimDetails | None:
         return wait_out(lambda: reports.claim_details(self.rt.store, self.claim.task_id))
+
+    @cached_property
+    def parents(self) -> dict[str, Any]:
+        """The results of the tasks that this one comes after, in the order of ``after``."""
+        rt, task_id = self.rt, self.claim.task_id
+        ids = wait_out(lambda: reports.parents_of(rt.store, task_id))
+        rows = wait_out(lambda: results.read(rt.store, ids)) if ids else {}
+        return {id_: self.result_of(id_, rows.get(id_)) for id_ in ids}
+
+    def result_of(self, task_id: str, row: results.ResultRow | None) -> Any:
+        """What this row says a task has returned, or has failed with."""
+        raise NotImplementedError
 
     def check(self) -> None:
         """Ask the store whether the lease still stands, and renew it. A store that is away says neither."""
         if not self.lost.is_set():
             held = (self.claim.task_id, self.claim.token)
             with suppress(StoreUnavailable):
-                if held in renew.renew(self.rt, self.claim.holder, [held]).lost:
+                if held in renew.renew(self.rt, self.claim.holder, [held], progress=True).lost:
                     self.lost.set()
+                self.shown.written()
         if self.lost.is_set():
             raise LeaseLost(f"task {self.claim.task_id}: the lease with token {self.claim.token} is lost")
+
+    def progress(self) -> None:
+        """The run goes on: said to the store where it is time. In a transaction of its own its lease is moved on."""
+        if self.lost.is_set() or (self.shown.is_due and self.steps.names.here.connection is None):
+            self.check()
 
 
 running: weakref.WeakValueDictionary[tuple[str, int], Run] = weakref.WeakValueDictionary()
@@ -57,6 +110,14 @@ in_hand: ContextVar[Run | None] = ContextVar("argus_run", default=None)
 
 joined: ContextVar[str | None] = ContextVar("argus_project", default=None)
 """Name of the project that durable calls join here: ``with project:``."""
+
+
+def steps_here() -> Steps | None:
+    """Where steps are recorded; None where a function is just called, also in what follows the end of a run."""
+    run = in_hand.get()
+    if run is None or (run.settled and not run.lost.is_set()) or not run.is_here():
+        return None
+    return run.steps
 
 
 @contextmanager
@@ -104,6 +165,11 @@ class Current:
         return details.key if details else None
 
     @property
+    def due(self) -> datetime | None:
+        """The instant a beat entry was due at that sent this task; None where no beat did, or with a key of its own."""
+        return due_of(self.key)
+
+    @property
     def attempt(self) -> int:
         """1 for the first run, and one more for each run that was started before."""
         details = self._details()
@@ -114,6 +180,16 @@ class Current:
         """How the last run ended, if there was one."""
         details = self._details()
         return details.previous if details else None
+
+    @property
+    def parents(self) -> dict[str, Any]:
+        """Task id → result of each task that this one comes after, in the order of ``after``; read from the store.
+
+        Of one that did not succeed, which ``if_failed="run"`` allows, the exception (``TaskRevokedError`` if it was
+        revoked or expired); None where no result was kept, or it was forgotten.
+        """
+        run = in_hand.get()
+        return dict(run.parents) if run else {}
 
     @property
     def lost(self) -> threading.Event:
@@ -127,17 +203,103 @@ class Current:
         if run is not None:
             run.check()
 
+    def progress(self) -> None:
+        """Say that this run goes on, where the task has a ``progress_timeout``: at most one statement a quarter of it.
+
+        Raises ``LeaseLost`` if the lease is known to be lost. Does nothing where there is no claim.
+        """
+        run = in_hand.get()
+        if run is not None:
+            run.progress()
+
     def transaction(self) -> Any:
         """A connection to the store's database whose writes and the fence check are one commit.
 
-        Raises ``NoClaim`` outside a running durable task, ``LeaseLost`` with nothing written if the lease is gone.
+        Steps inside are part of it. Raises ``NoClaim`` outside a running durable task, ``LeaseLost`` with nothing
+        written if the lease is gone.
         """
-        run = self._run()
-        return transaction(run.rt, run.claim)
+        return step.transaction(self._run().steps)
+
+    def guard(self, session: Any = None, *, using: str | None = None) -> Guarding:
+        """Let a session or connection of your own commit only while this run holds its lease; else ``LeaseLost``.
+
+        It has to be to the store's database (``BadTransaction``). Of an SQLAlchemy handle, also an asynchronous one,
+        every commit is guarded until the run or the ``with`` block ends; ``using=`` names Django's transaction under
+        way. Without a claim nothing is guarded.
+        """
+        run = in_hand.get()
+        if run is None:
+            return Guarding(session if using is None else using)
+        # A thread that outlives its run is still that run; whoever uses the session next is not.
+        return guard(run.rt, run.claim, run.lost, lambda: not run.ended or in_hand.get() is run, session, using)
+
+    def step(self, name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        """``function(*args, **kwargs)``, once: its value is kept under this name, and a later run of the task reads it.
+
+        What it returns is what is kept, as results are; of a coroutine function, await it. Without a claim the function
+        is just called. Raises ``BadStep``, ``PayloadTooLarge``, and ``LeaseLost`` with nothing kept.
+        """
+        value: T = perform.run(steps_here(), name, function, args, kwargs)
+        return value
+
+    def each(
+        self,
+        iterable: Iterable[T] | AsyncIterable[T],
+        *,
+        name: str = "each",
+        batch: int = 1,
+        key: Callable[[T], Any] | None = None,
+    ) -> each.Each[T]:
+        """The items that no earlier run has finished. One is finished when the next is asked for.
+
+        An item is known by its value (or by ``key``'s). ``batch`` finished items are recorded at once; after a kill
+        up to ``batch - 1`` of them come again. Steps in the body of the loop belong to their item.
+        """
+        return each.Each(steps_here(), iterable, name, batch, key)
+
+    def sleep(
+        self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0, name: str = "sleep"
+    ) -> Any:
+        """Wait for so long without a worker: the run ends, and the task begins again at its top when the time is over,
+        with its steps read back. A wait of less than a second is sat out.
+
+        In a coroutine ``await`` it. Without a claim a longer one raises ``NoClaim``; inside a step or a transaction
+        ``BadStep`` is raised.
+        """
+        ms = sleep_ms(seconds, minutes, hours, days)
+        run = in_hand.get()
+        if run is not None and run.is_here():
+            return run.waits.called(lambda: run.waits.sleep(ms, name))
+        if ms >= SHORT_MS:
+            raise NoClaim(f"current.sleep() of {ms / 1000:g} s needs a worker to go on: call the task with delay()")
+        return time.sleep(ms / 1000)
+
+    def sleep_until(self, instant: datetime, *, name: str = "sleep") -> Any:
+        """The same until an instant, by the store's clock. Without a zone it is in the app's ``timezone``."""
+        if not isinstance(instant, datetime):
+            raise BadStep(f"current.sleep_until(...) takes a datetime, not {instant!r}")
+        run = self._run_here()
+        return run.waits.called(lambda: run.waits.sleep_until(run.instant(instant), name))
+
+    def wait_for(self, event: str, timeout: float | timedelta | None = None, default: Any = RAISES) -> Any:
+        """The payload of an event that the project was told (``project.send``), or is waited for as ``sleep`` waits.
+
+        ``timeout``: seconds, or a timedelta, after which ``WaitTimeout`` is raised, or the default returned. In a
+        coroutine ``await`` it. Raises ``BadStep`` inside a step or a transaction, and ``NoClaim``.
+        """
+        ms = None if timeout is None else wait_ms("the timeout of current.wait_for(...)", timeout)
+        waits = self._run_here().waits
+        return waits.called(lambda: waits.wait_for(event, ms, default))
 
     def _details(self) -> reports.ClaimDetails | None:
         run = in_hand.get()
         return run.details if run else None
+
+    def _run_here(self) -> Run:
+        run = self._run()
+        if not run.is_here():
+            raise NoClaim("a task that is called by apply() has no worker to go on: call it with delay()")
+        return run
 
     def _run(self) -> Run:
         run = in_hand.get()

@@ -13,6 +13,8 @@ QUEUE = "queue"
 """Holder of a row that was handed to the broker. Worker ids start with ``w`` and so sort behind it."""
 TOKEN_HEADER = "argus_token"
 """Message header that carries the fencing token the row had when the message was sent."""
+FIRST_TOKEN = 1
+"""The token of a task's first message; the first run has the next one."""
 
 
 class TaskState(StrEnum):
@@ -38,6 +40,7 @@ class AttemptOutcome(StrEnum):
     LOST = "lost"
     REFUSED = "refused"
     SUSPENDED = "suspended"
+    CANCELLED = "cancelled"
 
 
 class ProjectStatus(StrEnum):
@@ -52,6 +55,14 @@ class ProjectStatus(StrEnum):
         return self in (ProjectStatus.OPEN, ProjectStatus.CLOSED)
 
 
+class OnFailure(StrEnum):
+    """What becomes of a project when a task of it has failed for good."""
+
+    CONTINUE = "continue"
+    PAUSE = "pause"
+    CANCEL = "cancel"
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """A task message exactly as it was handed to kombu, without the token header."""
@@ -64,6 +75,27 @@ class Message:
     exchange: str
     routing_key: str
     queue: str
+    declares: Sequence[Mapping[str, Any]] = ()
+    """Queues of this one call, which the app does not know: what declaring each of them takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One limit that a task is under: its name, and what it allows."""
+
+    name: str
+    concurrency: int | None = None
+    spacing: int | None = None
+    """Microseconds between two starts."""
+    burst: int = 1
+    """How many of them may come at once."""
+
+    def __str__(self) -> str:
+        """``3 at once``, ``a start every 0.6 s, 5 of them together after a rest``."""
+        slots = None if self.concurrency is None else f"{self.concurrency:,} at once"
+        starts = None if self.spacing is None else f"a start every {self.spacing / 1_000_000:g} s"
+        burst = f"{self.burst:,} of them together after a rest" if starts and self.burst > 1 else None
+        return ", ".join(part for part in (slots, starts, burst) if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +108,14 @@ class NewTask:
     project: str | None = None
     """Name of the project; ``None`` is the default project (in a completion: the parent's)."""
     project_id: int | None = None
-    """Set instead of ``project`` where the id is known already: the parent's project."""
+    """Set instead of ``project`` where the id is known already: the parent's project. With it, it is looked up anew if
+    that id is gone."""
     key: str | None = None
+    key_conflict: str | None = None
+    """``first`` or ``error``: what a key leads to that is known with other arguments. ``None`` is the setting."""
     priority: int = 0
+    ranked: bool = False
+    """The call named a priority; else its project's holds, if that has one."""
     delay_ms: int | None = None
     due_at: int | None = None
     expires_in_ms: int | None = None
@@ -92,6 +129,17 @@ class NewTask:
     """Enqueued by a running durable task (or as its continuation): allowed in a closed project."""
     takes_over: bool = False
     """The last of what replaced the task of this id: the row that waits for it goes on with this message."""
+    follows: bool = False
+    """Its message has a chain or a chord behind it, which are to be told if it ends without a run."""
+    joins: str | None = None
+    """The chord that it is added to, one part more."""
+    unique: str | None = None
+    """The mark of its kind, of which only one lives at a time."""
+    after: tuple[str, ...] = ()
+    """Ids or keys of the tasks of its project that it comes after: it waits until all have ended."""
+    limits: tuple[Bound, ...] = ()
+    regardless: bool = False
+    """It runs whatever becomes of those; else it is abandoned if one of them ends otherwise than by success."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +162,9 @@ class Dispatch:
     token: int
     message: Message
 
+
+SameCall = Callable[[Message, Message], bool]
+"""Do two messages call the same task with the same arguments? Bodies may differ in what each call makes anew."""
 
 Publish = Callable[[Sequence[Dispatch]], Sequence[str]]
 """Publishes in order; returns the ids whose message surely did not leave. Never raises for one message."""
@@ -147,6 +198,60 @@ class Renewal:
     held: frozenset[tuple[str, int]]
     lost: frozenset[tuple[str, int]]
     """Seen under another token or holder, or ended by another: whoever runs this must be told."""
+    stalled: frozenset[tuple[str, int]] = frozenset()
+    """Held, and due all the same: they have shown no progress in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewChord:
+    """A chord to be counted: the body and what it will be given, under the id of the header's group."""
+
+    id: str
+    body: bytes
+    structure: bytes | None = None
+    """The shape of a nested header, as the ids of its tasks."""
+    size: int | None = None
+    """How many parts will come; None until the header was sent whole."""
+    done: int = 0
+    """Parts that will not come by themselves: of a task that stands in the header twice, the second."""
+    project_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChordPart:
+    """How one task of a chord's header ended, in the words of Celery."""
+
+    chord_id: str
+    task_id: str
+    position: int | None
+    state: str
+    result: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OwedChord:
+    """A chord whose parts are all in, in order."""
+
+    id: str
+    project_id: int | None
+    body: bytes
+    structure: bytes | None
+    parts: tuple[ChordPart, ...]
+    turn: int
+    """When its last task ended: higher after some of them have ended once more."""
+    recorded: bool = False
+    """Only messages of ordinary tasks may not have left yet."""
+
+
+class PartCount(StrEnum):
+    """What became of a part that was to be counted."""
+
+    UNKNOWN = "unknown"
+    """The store does not know the chord."""
+    COUNTED = "counted"
+    """Now, or before."""
+    READY = "ready"
+    """The same, and the chord is owed its body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +264,16 @@ class Outcome:
     error: str | None = None
     undelivered: bool = False
     """A foreign result backend is still owed this outcome."""
+    follows: bool = False
+    """What was to follow and never comes now is still to be told so."""
+    part: ChordPart | None = None
+    """Counted in the completing transaction."""
+    joined: tuple[str, ...] = ()
+    """For each part more that will come of a chord, the chord."""
     continuations: tuple[NewTask, ...] = ()
     """Callbacks, chain, errbacks: recorded in the completing transaction."""
+    chords: tuple[NewChord, ...] = ()
+    """The chords among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,17 +293,35 @@ class HolderFacts:
 class DispatchReport:
     dispatched: tuple[str, ...] = ()
     lapsed: tuple[str, ...] = ()
+    lost_by: tuple[str, ...] = ()
+    """The holder that lost each of ``lapsed``."""
     dead: tuple[str, ...] = ()
     ended: tuple[str, ...] = ()
     """Expired, or of a cancelled project."""
+    expired: tuple[str, ...] = ()
     more: bool = False
     """Due rows were left for the next call (bounded work, full window)."""
+    parked: int = 0
+    """How many due rows found no room under a limit, and are out of sight now."""
     next_due_ms: int | None = None
     """Milliseconds until the earliest row becomes due, where one is scheduled."""
     closed: bool = False
     """There was a closed project, that may have drained."""
     owed: bool = False
-    """There was an outcome owed to a foreign result backend or an errback (``flow.deliver``)."""
+    """There was an outcome owed to a result backend or to what follows, or a chord owed its body."""
+    alarmed: bool = False
+    """There was a project that a sweep has something to do to: a deadline is over, or a task of it failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """What a task waits for whose run has ended to wait."""
+
+    event: str | None
+    """None: for an instant only."""
+    since: int
+    until: int | None
+    """None: for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +342,10 @@ class TaskInfo:
     created_at: int
     finished_at: int | None
     error: str | None
+    waits_for: tuple[str, ...] = ()
+    """The ids of the tasks that have to end before it can run, in the order of ``after``."""
+    suspended: Suspension | None = None
+    """What it waits for in the middle of its work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +357,18 @@ class ProjectInfo:
     closed_at: int | None
     finished_at: int | None
     counts: Mapping[TaskState, int] = field(default_factory=dict)
+    on_failure: OnFailure = OnFailure.CONTINUE
+    priority: int = 0
+    """Of the messages of its tasks, where the call names none."""
+    weight: int = 1
+    deadline_at: int | None = None
+    reason: str | None = None
+    """Why it was cancelled or paused, where somebody or a rule said so."""
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    suspended: int = 0
+    """How many of the waiting ones are in the middle of their work, and wait for an instant or an event."""
+    limit: Bound | None = None
+    """How many of its tasks may run at once, or start in a time."""
 
     @property
     def total(self) -> int:
@@ -243,3 +390,79 @@ class AttemptInfo:
     finished_at: int
     outcome: AttemptOutcome
     detail: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepInfo:
+    """A step of a task that is finished."""
+
+    name: str
+    token: int
+    finished_at: int
+    size: int | None
+    """Bytes of its value; None of what has none, as an item of ``each``."""
+
+
+Earlier = tuple[int, str, int]
+"""Where a page of a timeline begins: an instant, a task's id and a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineAttempt:
+    """One run of a task, under one token, by one worker."""
+
+    task_id: str
+    name: str
+    key: str | None
+    token: int
+    holder: str
+    """The worker incarnation; a worker that is started again is another."""
+    node: str | None
+    """The worker's name, as ``celery inspect`` shows it; None where it left none."""
+    started_at: int | None
+    """None: it was granted and lost before it began."""
+    finished_at: int | None = None
+    """None: it is running. Of a lost one, when that was noticed."""
+    outcome: AttemptOutcome | None = None
+    detail: str | None = None
+    """Why it ended so: at most the last 2,000 characters."""
+    seen_at: int | None = None
+    """Of a lost one: until when it is known to have been held."""
+
+    @property
+    def began_at(self) -> int:
+        """When it was started, or else when it was noticed as lost."""
+        began = self.started_at if self.started_at is not None else self.finished_at
+        assert began is not None, "a run that has not ended has begun"
+        return began
+
+    @property
+    def known_until(self) -> int | None:
+        """When its worker was last known to run it: its end, or the last sign of life of a lost one."""
+        if self.finished_at is None or self.seen_at is None:
+            return self.finished_at
+        return min(max(self.seen_at, self.began_at), self.finished_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Attempts of a project, in the order in which they began. All times are milliseconds by the store's clock."""
+
+    project: str
+    now: int
+    """When it was read."""
+    attempts: tuple[TimelineAttempt, ...]
+    earlier: Earlier | None = None
+    """Give it to ``project.timeline(before=…)`` for the page before this one; None: there is none."""
+
+    @property
+    def hand_overs(self) -> list[tuple[TimelineAttempt, TimelineAttempt]]:
+        """Each run that was lost or given back, with the next one of its task, in the order in which those began."""
+        last: dict[str, TimelineAttempt] = {}
+        pairs = []
+        for one in sorted(self.attempts, key=lambda attempt: attempt.token):
+            before = last.get(one.task_id)
+            if before is not None and before.outcome in (AttemptOutcome.LOST, AttemptOutcome.RELEASED):
+                pairs.append((before, one))
+            last[one.task_id] = one
+        return sorted(pairs, key=lambda pair: pair[1].began_at)

@@ -10,9 +10,24 @@ import click
 _COMMANDS = {
     "init": "make the store's tables or bring them up to date",
     "status": "the store and all tasks in it, by state",
-    "projects": "all projects, the newest first",
-    "show": "one project and its tasks",
+    "projects": "all projects, filtered and sorted",
+    "show": "one project and its first tasks",
+    "tasks": "tasks of a project or of all, filtered",
+    "task": "one task: attempts, message, error, what it waits for",
+    "timeline": "who ran what and when, in the terminal or as a page",
+    "top": "what goes on now: projects, queues, workers, live",
+    "pause": "start nothing of a project any more",
+    "resume": "go on with a paused project",
+    "close": "take no more tasks: a project completes when drained",
+    "reopen": "take tasks from outside again",
+    "send": "tell a project an event, which tasks of it wait for",
+    "cancel": "end what waits of a project, ask what runs to stop",
+    "retry": "put back what failed, died or expired; what it led to follows",
+    "restart": "run a task again, with all that follows it",
+    "dead": "tasks that lost their worker too often; put them back",
     "sweep": "dispatch what is due and free what has lapsed; twice does no harm",
+    "doctor": "is it safe, and how long does a recovery take at worst?",
+    "prune": "drop what ended longer ago than argus_retention",
 }
 
 
@@ -43,4 +58,4 @@ class _Lazy(click.Group):
 
 @click.group(cls=_Lazy)
 def argus() -> None:
-    """Durable projects: make the store, look into it, sweep."""
+    """Durable projects: make the store, look into it, steer."""

@@ -1,49 +1,74 @@
-"""``argus show NAME``."""
+"""``argus show PROJECT``."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Any
 
 import click
 
-from argus_celery.cli.common import counts_of, did_you_mean, exit_code_of, instant, status_of, table, with_argus
-from argus_celery.cli.projects import as_object
-from argus_celery.errors import ProjectNotFound
-from argus_celery.records import ProjectInfo, TaskInfo, TaskState
-from argus_celery.store import reports
+from argus_celery.cli import options
+from argus_celery.cli.common import (
+    counts_of,
+    echo_json,
+    exit_code_of,
+    facts,
+    instant,
+    project_called,
+    status_of,
+    with_argus,
+)
+from argus_celery.cli.projects import as_object, progress_of
+from argus_celery.cli.tasks import print_tasks
+from argus_celery.records import OnFailure, ProjectInfo, TaskState
+from argus_celery.store import listings
+from argus_celery.store.listings import TaskFilter
 
 
 @click.command("show")
-@click.argument("name")
-@click.option("--state", type=click.Choice([str(state) for state in TaskState]), help="Only tasks in this state.")
-@click.option("--limit", default=20, show_default=True, help="How many tasks, the oldest first.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@options.project
+@options.states
+@options.limit(20, "tasks, the oldest first")
+@options.as_json
 @with_argus
-def command(argus: Any, name: str, state: str | None, limit: int, as_json: bool) -> None:
-    """One project and its tasks. Exit code 2 if some of them failed or are dead."""
+def command(argus: Any, project: str, states: tuple[str, ...], limit: int, as_json: bool) -> None:
+    """One project and its first tasks. Exit code 3 if tasks of it failed or are dead."""
     store = argus.runtime.store
-    project = reports.project_info(store, name)
-    if project is None:
-        known = [found.name for found in reports.all_projects(store)]
-        raise ProjectNotFound(f"there is no project {name!r}.{did_you_mean(name, known)}")
-    tasks = reports.project_tasks(store, name, TaskState(state) if state else None, limit)
+    found = project_called(store, project)
+    wanted = TaskFilter(project, [TaskState(state) for state in states])
+    tasks = listings.list_tasks(store, wanted, limit + 1)
     if as_json:
-        click.echo(json.dumps({**as_object(project), "tasks": [asdict(task) for task in tasks]}))
+        echo_json({**as_object(found), "tasks": tasks[:limit]})
     else:
-        _print(project, tasks)
-    click.get_current_context().exit(exit_code_of(project))
+        _print(found)
+        if limit and (found.total or states):
+            click.echo()
+            print_tasks(tasks[:limit])
+        if limit and len(tasks) > limit:
+            click.echo(f"there are more: these are the first {limit}")
+    click.get_current_context().exit(exit_code_of(found))
 
 
-def _print(project: ProjectInfo, tasks: list[TaskInfo]) -> None:
-    lines = [("project", project.name), ("status", status_of(project)), ("created", instant(project.created_at))]
-    lines += [("closed", instant(project.closed_at)), ("ended", instant(project.finished_at))]
-    lines += [("tasks", counts_of(project))]
-    click.echo("\n".join(f"{label:<9}{value}" for label, value in lines if value))
-    table(["task", "name", "key", "state", "attempts", "losses", "error"], [_row(task) for task in tasks])
-
-
-def _row(task: TaskInfo) -> tuple[Any, ...]:
-    error = (task.error or "").strip().splitlines()
-    return (task.id, task.name, task.key, task.state, task.attempts, task.losses, error[-1] if error else None)
+def _print(project: ProjectInfo) -> None:
+    facts(
+        [
+            ("project", project.name),
+            ("status", status_of(project)),
+            ("why", project.reason),
+            ("created", instant(project.created_at)),
+            ("closed", instant(project.closed_at)),
+            ("ended", instant(project.finished_at)),
+            ("progress", progress_of(project)),
+            ("tasks", counts_of(project)),
+            (
+                "suspended",
+                f"{project.suspended} of the waiting: argus tasks says for what" if project.suspended else None,
+            ),
+            ("deadline", instant(project.deadline_at)),
+            ("on failure", project.on_failure if project.on_failure is not OnFailure.CONTINUE else None),
+            ("priority", project.priority or None),
+            ("weight", project.weight if project.weight != 1 else None),
+            ("limit", project.limit),
+            ("meta", json.dumps(project.meta, ensure_ascii=False) if project.meta else None),
+        ]
+    )

@@ -18,11 +18,10 @@ from argus_celery.store import reports, setup
 def command(argus: Any, as_json: bool) -> None:
     """The store, its version, and all tasks in it by state. Exit code 1 if the store cannot be used."""
     store = argus.runtime.store
-    setup.check(store)
     facts: dict[str, Any] = {
+        "due": restore.probe(argus.runtime),
         "store": store.url.render_as_string(hide_password=True),
         "version": setup.version(store),
-        "due": restore.probe(argus.runtime),
         "tasks": {str(state): count for state, count in reports.totals(store).items()},
     }
     if as_json:

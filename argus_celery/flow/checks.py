@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
-from argus_celery.errors import BadTask, PayloadTooLarge
+from argus_celery.config import KEY_CONFLICTS
+from argus_celery.errors import BadEvent, BadStep, BadTask, PayloadTooLarge
 from argus_celery.flow.runtime import Runtime
 from argus_celery.records import NewTask
+from argus_celery.store.names import fault_of
 
-LONGEST = 255
 HIGHEST = 2**31
+SLEEP = "current.sleep(...)"
+LONGEST_WAIT = 100 * 366 * 24 * 3600
+"""Seconds that every store can count and every calendar can show."""
 
 
 def check(rt: Runtime, new: Sequence[NewTask]) -> None:
@@ -20,18 +25,38 @@ def check(rt: Runtime, new: Sequence[NewTask]) -> None:
         _check_names(task)
         _check_numbers(task)
         _check_payload(rt, task)
+        _check_choices(task)
+        for named in task.after:
+            check_name(f"a task that {task.name}[{task.id}] is to come after", named)
 
 
 def check_name(what: str, name: Any) -> None:
     """A text of 1 to 255 characters that every store holds and compares alike."""
-    if not isinstance(name, str):
-        raise BadTask(f"{what} must be a text, not {name!r}")
-    if not 1 <= len(name) <= LONGEST:
-        raise BadTask(f"{what} has 1 to {LONGEST} characters, not {len(name)}: {name[:50]!r}")
-    if "\0" in name or any("\ud800" <= letter <= "\udfff" for letter in name):
-        raise BadTask(f"{what} has a character that no database can hold: {name[:50]!r}")
-    if name != name.rstrip(" "):
-        raise BadTask(f"{what} must not end with a blank, which not every database tells apart: {name[:50]!r}")
+    fault = fault_of(name)
+    if fault is not None:
+        raise BadTask(f"{what} {fault}")
+
+
+def check_event(name: Any) -> None:
+    """The same of an event's."""
+    fault = fault_of(name)
+    if fault is not None:
+        raise BadEvent(f"the name of an event {fault}")
+
+
+def wait_ms(what: str, wait: float | timedelta) -> int:
+    """A length of time, which is not negative, in milliseconds."""
+    seconds = wait.total_seconds() if isinstance(wait, timedelta) else wait
+    ms = milliseconds(what, seconds, BadStep)
+    if ms < 0:
+        raise BadStep(f"{what} must not be negative, but is {seconds!r} s")
+    return ms
+
+
+def sleep_ms(seconds: float, minutes: float, hours: float, days: float) -> int:
+    """The sum of these, which is not negative, in milliseconds."""
+    parts = ((seconds, 1), (minutes, 60), (hours, 3600), (days, 24 * 3600))
+    return wait_ms(SLEEP, sum(milliseconds(SLEEP, number, BadStep) * unit for number, unit in parts) / 1000)
 
 
 def _check_names(task: NewTask) -> None:
@@ -62,8 +87,17 @@ def _check_payload(rt: Runtime, task: NewTask) -> None:
         )
 
 
-def milliseconds(what: str, seconds: float) -> int:
+def _check_choices(task: NewTask) -> None:
+    if task.key_conflict not in (None, *KEY_CONFLICTS):
+        raise BadTask(
+            f"argus_key_conflict of {task.name}[{task.id}] must be one of {KEY_CONFLICTS}, not {task.key_conflict!r}"
+        )
+
+
+def milliseconds(what: str, seconds: float, error: type[Exception] = BadTask) -> int:
     """A finite number of seconds in milliseconds."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not math.isfinite(seconds):
-        raise BadTask(f"{what} must be a finite number of seconds, not {seconds!r}")
+        raise error(f"{what} must be a finite number of seconds, not {seconds!r}")
+    if abs(seconds) > LONGEST_WAIT:
+        raise error(f"{what} must be at most {LONGEST_WAIT} seconds, a hundred years, not {seconds!r}")
     return round(seconds * 1000)

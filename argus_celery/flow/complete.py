@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from argus_celery import signals
-from argus_celery.errors import LeaseLost
+from argus_celery.errors import LeaseLost, StoreUnavailable
+from argus_celery.flow import alarm, points
 from argus_celery.flow.checks import check
+from argus_celery.flow.end import end_runs, follow_up
 from argus_celery.flow.enqueue import Recorded, announce, past_rivals, record
 from argus_celery.flow.outage import wait_out
 from argus_celery.flow.publish import send
 from argus_celery.flow.runtime import Runtime
-from argus_celery.records import AttemptOutcome, Claim, NewTask, Outcome, TaskState
-from argus_celery.store import attempts, leases, projects, tasks
+from argus_celery.flow.wake import Released
+from argus_celery.records import AttemptOutcome, Claim, NewTask, Outcome, PartCount, TaskState
+from argus_celery.store import attempts, chords, ended, leases, projects, tasks
+from argus_celery.store.leases import Lease
 from argus_celery.store.tasks import Ending
 
 if TYPE_CHECKING:
@@ -29,34 +34,53 @@ class Written:
 
     ours: set[tuple[str, int]] = field(default_factory=set)
     """Claims whose outcome stands: written now, or by a commit whose answer was lost."""
+    ready: set[str] = field(default_factory=set)
+    """Chords whose last part this was: they are to be fired."""
+    uncounted: set[tuple[str, int]] = field(default_factory=set)
+    """Claims whose part belongs to a chord that the store does not know."""
+    awaited: bool = False
+    """Somebody waits for ends, and is to be told of these."""
     continuations: tuple[NewTask, ...] = ()
     recorded: Recorded = field(default_factory=Recorded)
+    released: Released = field(default_factory=Released)
+    """What waited for these."""
 
 
-def complete(rt: Runtime, claim: Claim, outcome: Outcome) -> None:
+def complete(rt: Runtime, claim: Claim, outcome: Outcome) -> Written:
     """End the task under this claim and record its continuations; publish them after the commit.
 
     Waits while the store is away. Raises ``LeaseLost``, with nothing written, if the claim is not held any more.
     """
-    if not complete_many(rt, [(claim, outcome)])[0]:
+    written = complete_all(rt, [(claim, outcome)])
+    if not written.ours:
         raise lost(claim)
+    return written
 
 
 def complete_many(rt: Runtime, finished: Sequence[Finished]) -> list[bool]:
-    """End all these tasks in one transaction; says of each whether its claim was held and the outcome stands.
+    """``complete_all``; says of each whether its claim was held and the outcome stands. A sweep fires its chords."""
+    written = complete_all(rt, finished)
+    return [(claim.task_id, claim.token) in written.ours for claim, _ in finished]
 
-    The claims are one worker's. Waits while the store is away.
-    """
+
+def complete_all(rt: Runtime, finished: Sequence[Finished]) -> Written:
+    """End all these tasks in one transaction. The claims are one worker's. Waits while the store is away."""
     leading_on = [one for _, outcome in finished for one in outcome.continuations]
     check(rt, leading_on)
     wait_out(lambda: rt.window.note(rt.store, leading_on))
     written = wait_out(lambda: past_rivals(lambda: rt.store.transaction(lambda c: _write(rt, c, finished))))
+    if written.ours:
+        points.reached(points.Kind.COMPLETE, (outcome.state for _, outcome in finished))
+    if written.awaited:
+        _tell(rt, written)
     for claim, outcome in finished:
         if (claim.task_id, claim.token) in written.ours:
             _announce(rt, claim, outcome)
     announce(rt, written.continuations, written.recorded)
     send(rt, written.recorded.dispatches)
-    return [(claim.task_id, claim.token) in written.ours for claim, _ in finished]
+    follow_up(rt, written.released)
+    alarm.meet(rt, written.released.alarms)
+    return written
 
 
 def lost(claim: Claim) -> LeaseLost:
@@ -67,13 +91,20 @@ def lost(claim: Claim) -> LeaseLost:
 
 def _write(rt: Runtime, connection: Connection, finished: Sequence[Finished]) -> Written:
     cancelled = _cancelled(rt, connection, finished)
-    held = _lock(rt, connection, finished)
+    rows = _lock(rt, connection, finished)
+    held = set(rows)
     ours = [(claim, outcome) for claim, outcome in finished if (claim.task_id, claim.token) in held]
-    _end(rt, connection, ours)
-    written = Written(held | _answer_lost(connection, finished, held))
-    written.continuations = tuple(
-        one for claim, outcome in ours if claim.project_id not in cancelled for one in outcome.continuations
-    )
+    lost_answers = _answer_lost(connection, finished, held)
+    written = Written(held | lost_answers)
+    _count_parts(rt, connection, ours, written)
+    written.awaited, written.released = _end(rt, connection, ours, written.uncounted, rows)
+    if lost_answers:
+        written.ready |= chords.ready_of(connection, _chords_of(finished, lost_answers))
+    leading_on = [outcome for claim, outcome in ours if claim.project_id not in cancelled]
+    written.continuations = tuple(one for outcome in leading_on for one in outcome.continuations)
+    new = [chord for outcome in leading_on for chord in outcome.chords]
+    if new:
+        chords.insert(rt.store, connection, new)
     if written.continuations:
         written.recorded = record(rt, connection, written.continuations, look=True)
     return written
@@ -86,29 +117,60 @@ def _cancelled(rt: Runtime, connection: Connection, finished: Sequence[Finished]
     return {id_ for id_ in leading_on if id_ not in found or not found[id_].status.live}
 
 
-def _lock(rt: Runtime, connection: Connection, finished: Sequence[Finished]) -> set[tuple[str, int]]:
+def _lock(rt: Runtime, connection: Connection, finished: Sequence[Finished]) -> dict[tuple[str, int], Lease]:
     holder = finished[0][0].holder
     claims = [(claim.task_id, claim.token) for claim, _ in finished]
-    return {(row.task_id, row.token) for row in leases.lock_held(rt.store, connection, holder, claims)}
+    return {(row.task_id, row.token): row for row in leases.lock_held(rt.store, connection, holder, claims)}
 
 
-def _end(rt: Runtime, connection: Connection, ours: Sequence[Finished]) -> None:
+def _count_parts(rt: Runtime, connection: Connection, ours: Sequence[Finished], written: Written) -> None:
+    """In the order of the chords, as everyone locks them."""
+    for chord_id in sorted(chord_id for _, outcome in ours for chord_id in outcome.joined):
+        chords.add(connection, chord_id)
+    parts = [(outcome.part, claim) for claim, outcome in ours if outcome.part is not None]
+    for part, claim in sorted(parts, key=lambda one: (one[0].chord_id, one[0].task_id)):
+        counted = chords.count(rt.store, connection, part, claim.project_id, completing=True)
+        if counted is PartCount.READY:
+            written.ready.add(part.chord_id)
+        elif counted is PartCount.UNKNOWN:
+            written.uncounted.add((claim.task_id, claim.token))
+
+
+def _chords_of(finished: Sequence[Finished], claims: set[tuple[str, int]]) -> list[str]:
+    return [
+        outcome.part.chord_id
+        for claim, outcome in finished
+        if outcome.part is not None and (claim.task_id, claim.token) in claims
+    ]
+
+
+def _end(
+    rt: Runtime,
+    connection: Connection,
+    ours: Sequence[Finished],
+    uncounted: set[tuple[str, int]],
+    rows: Mapping[tuple[str, int], Lease],
+) -> tuple[bool, Released]:
     if not ours:
-        return
+        return False, Released()
     alike: dict[tuple[AttemptOutcome, str | None], list[str]] = {}
     for claim, outcome in ours:
         alike.setdefault((_attempt(outcome), outcome.error), []).append(claim.task_id)
     for (attempt, error), ids in alike.items():
         attempts.append(rt.store, connection, ids, attempt, error)
-    leases.delete_all(connection, [claim.task_id for claim, _ in ours])
-    tasks.end(rt.store, connection, [_ending(claim, outcome) for claim, outcome in ours])
+    endings = [
+        _ending(claim, outcome, (claim.task_id, claim.token) in uncounted, rows[claim.task_id, claim.token])
+        for claim, outcome in ours
+    ]
+    return end_runs(rt, connection, endings)
 
 
 def _attempt(outcome: Outcome) -> AttemptOutcome:
     return AttemptOutcome.SUCCEEDED if outcome.state is TaskState.SUCCEEDED else AttemptOutcome.FAILED
 
 
-def _ending(claim: Claim, outcome: Outcome) -> Ending:
+def _ending(claim: Claim, outcome: Outcome, uncounted: bool, row: Lease) -> Ending:
+    """A chord that the store does not know is counted by the result backend, which is told after the commit."""
     return Ending(
         claim.task_id,
         claim.token,
@@ -117,6 +179,10 @@ def _ending(claim: Claim, outcome: Outcome) -> Ending:
         result=outcome.result,
         ran=True,
         undelivered=outcome.undelivered,
+        follows=outcome.follows or uncounted,
+        leads=row.leads,
+        limited=row.limited,
+        alarms=row.project_id if row.alarms and outcome.state is TaskState.FAILED else None,
     )
 
 
@@ -135,6 +201,12 @@ def _answer_lost(
         and tasks.ended_so(connection, task_id, token, outcome.state)
         and attempts.ended_so(connection, task_id, token, _attempt(outcome))
     }
+
+
+def _tell(rt: Runtime, written: Written) -> None:
+    """Who waits looks again by itself, a little later, if this fails."""
+    with suppress(StoreUnavailable):
+        ended.tell(rt.store, [task_id for task_id, _ in written.ours])
 
 
 def _announce(rt: Runtime, claim: Claim, outcome: Outcome) -> None:

@@ -26,6 +26,11 @@ def pending(rt: Runtime, limit: int = 100, grace_ms: int = 0) -> list[Undelivere
     return rt.store.statement(lambda connection: tasks.debts(rt.store, connection, limit, grace_ms))
 
 
+def give_way(rt: Runtime, debt: Undelivered) -> None:
+    """It could not be paid now: others that were tried less often come first."""
+    rt.store.transaction(lambda connection: tasks.give_way(connection, debt.task_id, debt.token))
+
+
 def strike_out(rt: Runtime, paid: Sequence[tuple[str, int]]) -> None:
     """These (task, token) debts are paid; nothing follows from it."""
 

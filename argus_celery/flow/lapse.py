@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from argus_celery import signals
+from argus_celery.flow import alarm
+from argus_celery.flow.end import end, follow_up
 from argus_celery.flow.publish import send
 from argus_celery.flow.requeue import dispatch_own
 from argus_celery.flow.runtime import Runtime
+from argus_celery.flow.wake import Released
 from argus_celery.records import AttemptOutcome, Dispatch, TaskState
 from argus_celery.store import attempts, leases, tasks
 from argus_celery.store.leases import Lease
@@ -28,6 +31,8 @@ class Lapsed:
     dead: tuple[tuple[Lease, int, str], ...] = ()
     """With the losses and the reason."""
     charged: bool = False
+    released: Released = field(default_factory=Released)
+    """What waited for the dead."""
 
 
 def lapse(rt: Runtime, holder: str, task_id: str, token: int, detail: str) -> TaskState | None:
@@ -38,6 +43,8 @@ def lapse(rt: Runtime, holder: str, task_id: str, token: int, detail: str) -> Ta
     lapsed, ours = rt.store.transaction(lambda connection: _write(rt, connection, holder, (task_id, token), detail))
     announce(rt, lapsed)
     send(rt, ours)
+    follow_up(rt, lapsed.released)
+    alarm.meet(rt, lapsed.released.alarms)
     if not lapsed.rows:
         return None
     return TaskState.DEAD if lapsed.dead else TaskState.QUEUED
@@ -49,9 +56,10 @@ def _write(
     rows = leases.lock_held(rt.store, connection, holder, [claim])
     lapsed = end_lost(rt, connection, rows, detail, charged=True)
     alive = [row.task_id for row in lapsed.alive]
+    slots = [row.task_id for row in lapsed.alive if row.limited]
     if alive:
-        leases.hand_back(rt.store, connection, alive)
-    return lapsed, dispatch_own(rt, connection, alive)
+        leases.put_back(connection, alive)
+    return lapsed, dispatch_own(rt, connection, alive, slots)
 
 
 def end_lost(rt: Runtime, connection: Connection, rows: Sequence[Lease], detail: str, *, charged: bool) -> Lapsed:
@@ -59,28 +67,51 @@ def end_lost(rt: Runtime, connection: Connection, rows: Sequence[Lease], detail:
     started = [row.task_id for row in rows if row.started]
     if not rows:
         return Lapsed()
-    attempts.append(rt.store, connection, [row.task_id for row in rows], AttemptOutcome.LOST, detail)
+    whys = {row.task_id: _why(row, detail) for row in rows}
+    for why in sorted(set(whys.values())):
+        ids = [task_id for task_id, its_own in whys.items() if its_own == why]
+        attempts.append(rt.store, connection, ids, AttemptOutcome.LOST, why)
     if started:
         tasks.note_attempt(connection, started)
     if not charged or not started:
-        return Lapsed(tuple(rows), tuple(rows), (), False)
+        return Lapsed(tuple(rows), tuple(rows))
     tasks.charge_loss(connection, started)
     worn = tasks.worn_out(connection, started)
-    dead = [(row, worn[row.task_id], _reason(worn[row.task_id], detail)) for row in rows if row.task_id in worn]
-    _bury(rt, connection, dead)
-    return Lapsed(tuple(rows), tuple(row for row in rows if row.task_id not in worn), tuple(dead), True)
+    dead = [
+        (row, worn[row.task_id][0], _reason(rt, *worn[row.task_id], whys[row.task_id]))
+        for row in rows
+        if row.task_id in worn
+    ]
+    released = _bury(rt, connection, dead)
+    alive = tuple(row for row in rows if row.task_id not in worn)
+    return Lapsed(tuple(rows), alive, tuple(dead), charged=True, released=released)
 
 
-def _reason(losses: int, detail: str) -> str:
-    return f"lost its worker {losses} times (argus_max_losses); the last time: {detail}"
+def _why(row: Lease, detail: str) -> str:
+    return detail if row.stalled is None else f"no progress for {row.stalled / 1000:g} s: {detail}"
 
 
-def _bury(rt: Runtime, connection: Connection, dead: Sequence[tuple[Lease, int, str]]) -> None:
+def _reason(rt: Runtime, losses: int, limit: int, detail: str) -> str:
+    whose = "argus_max_losses" if limit == rt.settings.max_losses else f"the task's own max_losses is {limit}"
+    return f"lost its worker {losses} times ({whose}); the last time: {detail}"
+
+
+def _bury(rt: Runtime, connection: Connection, dead: Sequence[tuple[Lease, int, str]]) -> Released:
     """Dead letters: ended, with their errbacks still owed (``deliver`` pays them once)."""
-    if dead:
-        leases.delete_all(connection, [row.task_id for row, _, _ in dead])
-        endings = [Ending(row.task_id, row.token, TaskState.DEAD, why, undelivered=True) for row, _, why in dead]
-        tasks.end(rt.store, connection, endings)
+    endings = [
+        Ending(
+            row.task_id,
+            row.token,
+            TaskState.DEAD,
+            why,
+            follows=True,
+            leads=row.leads,
+            limited=row.limited,
+            alarms=row.project_id if row.alarms else None,
+        )
+        for row, _, why in dead
+    ]
+    return end(rt, connection, endings)
 
 
 def announce(rt: Runtime, lapsed: Lapsed) -> None:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def release(rt: Runtime, holder: str, claims: Sequence[tuple[str, int]], detail: str, delay_ms: int = 0) -> list[str]:
-    """Give these (task, token) claims back, due again after ``delay_ms``; returns the tasks that were still held.
+    """Give these (task, token) claims back; returns the tasks that were still held. They are due in the place they had,
+    or after ``delay_ms``.
 
     No loss is charged. Raises ``StoreUnavailable`` at once: the leases then lapse by themselves.
     """
@@ -42,5 +43,8 @@ def _write(
     if started:
         attempts.append(rt.store, connection, started, AttemptOutcome.RELEASED, detail)
         tasks.note_attempt(connection, started)
-    leases.hand_back(rt.store, connection, ids, delay_ms)
-    return ids, dispatch_own(rt, connection, ids)
+    if delay_ms:
+        leases.hand_back(rt.store, connection, ids, delay_ms)
+    else:
+        leases.put_back(connection, ids)
+    return ids, dispatch_own(rt, connection, ids, [row.task_id for row in rows if row.limited])

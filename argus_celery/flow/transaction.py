@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from argus_celery.errors import StoreError
+from argus_celery.flow import points
 from argus_celery.flow.complete import lost
 from argus_celery.flow.runtime import Runtime
 from argus_celery.records import Claim
-from argus_celery.store import leases
+from argus_celery.store import leases, projects
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
@@ -21,15 +22,19 @@ if TYPE_CHECKING:
 def transaction(rt: Runtime, claim: Claim) -> Iterator[Connection]:
     """Lock the lease, run the caller's writes, commit. A take-over waits for the commit or has won already.
 
-    Raises ``LeaseLost`` with nothing written if the claim is not held. The lapse is moved on at the lock and before the
-    commit. On SQLite this holds the only writer, renewals included, and is refused once it has taken half the TTL.
+    The project is locked against steering too. Raises ``LeaseLost`` with nothing written if the claim is not held. The
+    lapse is moved on, as by progress, at the lock and before the commit. On SQLite this holds the only writer, renewals
+    included, and is refused once it has taken half the TTL.
     """
     began = time.monotonic()
     with rt.store.open() as connection:
+        # Before the lease, as everywhere: a task that is enqueued in here needs the project's lock.
+        projects.hold(rt.store, connection, claim.project_id)
         _extend(rt, connection, claim)
         yield connection
         _check_duration(rt, claim, time.monotonic() - began)
         _extend(rt, connection, claim)
+    points.reached(points.Kind.TRANSACTION, [claim.task_id])
 
 
 def _extend(rt: Runtime, connection: Connection, claim: Claim) -> None:

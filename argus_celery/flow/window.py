@@ -7,11 +7,11 @@ dispatch itself counts exactly.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from argus_celery.records import NewTask
-from argus_celery.store import leases, queues
+from argus_celery.store import backlog, queues
 from argus_celery.store.engine import Store
 
 if TYPE_CHECKING:
@@ -28,10 +28,18 @@ class Window:
 
     def note(self, store: Store, tasks: Iterable[NewTask]) -> None:
         """Make the scheduler know the queues and priorities of these tasks; once per process and pair."""
-        new = {(task.message.queue, task.priority) for task in tasks} - self._noted
+        self.note_levels(store, {(task.message.queue, task.priority) for task in tasks})
+
+    def knows(self, queue: str, priority: int) -> bool:
+        return (queue, priority) in self._noted
+
+    def note_levels(self, store: Store, levels: Collection[tuple[str, int]]) -> None:
+        """The same for (queue, priority) pairs."""
+        new = set(levels) - self._noted
         if new:
-            queues.ensure(store, new)
-            self._noted |= new
+            _, committed = store.apart(lambda: queues.ensure(store, new))
+            if committed:
+                self._noted |= new
 
     def take(self, store: Store, connection: Connection, size: int, queue: str) -> bool:
         """May one more message of this queue go to the broker at once? Not while older ones wait in the store."""
@@ -46,6 +54,13 @@ class Window:
         self._free.clear()
 
     def _look(self, store: Store, connection: Connection, size: int, queue: str) -> tuple[int, float]:
-        older_wait = any(level.queue == queue for level in leases.heads(store, connection).due_levels())
-        free = 0 if older_wait else size - leases.in_broker(connection).get(queue, 0)
+        older_wait, used = store.latest(connection, lambda latest: _used(store, latest, queue))
+        free = 0 if older_wait else size - used
         return free, time.monotonic() + (FRESH if free > 0 else FRESH_WHEN_FULL)
+
+
+def _used(store: Store, connection: Connection, queue: str) -> tuple[bool, int]:
+    """Do older ones wait in the store, and how many messages does the broker hold?"""
+    if any(level.queue == queue for level in backlog.heads(store, connection).due_levels()):
+        return True, 0
+    return False, backlog.in_broker(connection).get(queue, 0)

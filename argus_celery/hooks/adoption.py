@@ -7,16 +7,22 @@ from typing import Any
 
 from celery import Celery
 from celery.worker.request import Request
+from kombu.compression import compress
 
 from argus_celery.flow import claim
 from argus_celery.flow.runtime import Runtime
+from argus_celery.hooks.channel import PLACE
+from argus_celery.hooks.clock import milliseconds
+from argus_celery.hooks.declared import queue_for
 from argus_celery.hooks.durable import options_of
-from argus_celery.hooks.newtask import _queue_for as queue_for
-from argus_celery.hooks.newtask import milliseconds
+from argus_celery.hooks.limits import bounds_of
+from argus_celery.hooks.newtask import urgency
 from argus_celery.records import Message, NewTask
 
 # Redelivery marks and delivery tags belong to one delivery; a repeated message gets its own.
-_OF_THE_DELIVERY = ("delivery_tag", "delivery_info", "body_encoding", "redelivered")
+_OF_THE_DELIVERY = {"delivery_tag", "delivery_info", "body_encoding", "redelivered", PLACE}
+# RabbitMQ gives all of a message as properties; these have a place of their own. The store judges the expiration.
+_KEPT_ELSEWHERE = {"content_type", "content_encoding", "application_headers", "expiration"}
 
 
 def adopt(rt: Runtime, message: Any, request: Request) -> int:
@@ -31,29 +37,38 @@ def new_task(app: Celery, message: Any, request: Request) -> NewTask:
         id=request.id,
         name=request.task.name,
         message=_as_sent(app, message),
-        priority=(message.properties or {}).get("priority") or 0,
+        priority=urgency(app, (message.properties or {}).get("priority")),
+        ranked=True,  # whatever it names: the broker has the message already
         due_at=milliseconds(headers.get("eta"), app),
+        expires_in_ms=None if headers.get("expires") else _expiration(message.properties or {}),
         expires_at=milliseconds(headers.get("expires"), app),
         lease_ttl_ms=None if options.lease_ttl is None else round(options.lease_ttl * 1000),
         max_losses=options.max_losses,
         parent_id=headers.get("parent_id"),
         root_id=headers.get("root_id"),
         group_id=headers.get("group"),
+        follows=True,
+        limits=bounds_of(request.task, request.task.name, options.limits, *_arguments(request)),
     )
+
+
+def _arguments(request: Request) -> tuple[Any, Any]:
+    args, kwargs, _ = request._payload
+    return args, kwargs
 
 
 def _as_sent(app: Celery, message: Any) -> Message:
     info = message.delivery_info or {}
     exchange, routing_key = info.get("exchange") or "", info.get("routing_key") or ""
-    encoding = message.content_encoding or "utf-8"
-    body = message.body
-    # Kombu has unpacked the body already.
-    headers = {name: value for name, value in (message.headers or {}).items() if name != "compression"}
+    body = message.body.encode("utf-8") if isinstance(message.body, str) else bytes(message.body)
+    headers = dict(message.headers or {})
+    if headers.get("compression"):
+        body, _ = compress(body, headers["compression"])  # kombu has unpacked it
     queue = queue_for(app, exchange, routing_key)
     return Message(
-        body=body.encode("utf-8") if isinstance(body, str) else bytes(body),
+        body=body,
         content_type=message.content_type,
-        content_encoding=encoding,
+        content_encoding=message.content_encoding or "utf-8",
         headers=headers,
         properties=_kept(message.properties or {}),
         exchange=exchange,
@@ -62,5 +77,12 @@ def _as_sent(app: Celery, message: Any) -> Message:
     )
 
 
+def _expiration(properties: Mapping[str, Any]) -> int | None:
+    """The broker's own, in milliseconds from when the message was sent; it has come in time."""
+    given = properties.get("expiration")
+    return int(given) if given else None
+
+
 def _kept(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in properties.items() if k not in _OF_THE_DELIVERY and v is not None}
+    left_out = _OF_THE_DELIVERY | _KEPT_ELSEWHERE
+    return {name: value for name, value in properties.items() if name not in left_out and value is not None}

@@ -12,6 +12,7 @@ from celery import Celery
 from celery.app.annotations import prepare, resolve_all
 
 from argus_celery.hooks.attached import attached
+from argus_celery.hooks.coroutines import binding, drive_body
 from argus_celery.hooks.durable import is_durable
 from argus_celery.hooks.fence import fenced_backend
 from argus_celery.hooks.publish import first_result
@@ -64,6 +65,7 @@ def install_on(cls: Any) -> None:
         return
     for name, hook in _hooks(cls, {}).items():
         setattr(cls, name, hook)
+    drive_body(cls)
     if tracer is not None:
         for task in cls.app._tasks.values():
             if type(task) is cls:
@@ -75,6 +77,7 @@ def _hooks(cls: Any, theirs: dict[str, Any]) -> dict[str, Any]:
     hooks["backend"] = fenced_backend(cls, theirs.get("backend"))
     hooks["on_replace"] = handing_on(cls)
     hooks["AsyncResult"] = first_result(cls)
+    hooks["on_bound"] = binding(cls)
     return hooks
 
 

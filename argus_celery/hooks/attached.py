@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from celery import Celery
 from celery.app import base
 
 from argus_celery.config import Settings
+from argus_celery.flow.prune import Pruning
 from argus_celery.flow.runtime import Runtime
 from argus_celery.hooks.publisher import Publisher
 
@@ -25,8 +27,12 @@ class Attached(Protocol):
     def runtime(self) -> Runtime: ...
     @property
     def publisher(self) -> Publisher: ...
+    @property
+    def results(self) -> Any: ...
     def check(self) -> None: ...
+    def fire(self, chord_ids: Iterable[str]) -> int: ...
     def pay_debts(self, limit: int = 100) -> int: ...
+    def pruning(self) -> Pruning: ...
 
 
 def own_task(app: Celery, name: str, **options: Any) -> Any:

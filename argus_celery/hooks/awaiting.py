@@ -23,20 +23,8 @@ def sending(task_id: str | None) -> None:
     _sending.task_id = task_id
 
 
-def install(app: Celery) -> None:
-    """For the backends this app makes, one for each thread, and for the one it has made."""
-    make = app._get_backend
-
-    def make_patient() -> Any:
-        return _patient(app, make())
-
-    app._get_backend = make_patient
-    made = app._backend
-    if made is not None:
-        _patient(app, made)
-
-
-def _patient(app: Celery, backend: Any) -> Any:
+def be_patient(app: Celery, backend: Any) -> None:
+    """Of a backend that the app has made."""
     theirs: Callable[[Any, str], Any] = backend.on_task_call
 
     def on_task_call(producer: Any, task_id: str) -> Any:
@@ -47,4 +35,3 @@ def _patient(app: Celery, backend: Any) -> Any:
         return None
 
     backend.on_task_call = on_task_call
-    return backend

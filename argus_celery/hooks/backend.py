@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 from celery import states
-from celery.backends.base import BaseBackend, DisabledBackend
-from celery.exceptions import ImproperlyConfigured, TaskRevokedError, TimeoutError
-from kombu.utils.encoding import ensure_bytes
+from celery.backends.asynchronous import AsyncBackendMixin
+from celery.backends.base import Backend, DisabledBackend
+from celery.exceptions import ImproperlyConfigured, TimeoutError
+from celery.result import result_from_tuple
+from kombu.exceptions import EncodeError
+from kombu.utils.encoding import bytes_to_str, ensure_bytes
 
-from argus_celery.errors import StoreUnavailable, TaskDead
+from argus_celery.errors import BadEvent, PayloadTooLarge, StoreUnavailable
+from argus_celery.flow.checks import check_name
+from argus_celery.flow.forget import forget, forget_old
 from argus_celery.flow.keep import keep
+from argus_celery.flow.say import say
+from argus_celery.hooks import meta
 from argus_celery.hooks.attached import attached
-from argus_celery.records import TaskState
-from argus_celery.store import reports
-from argus_celery.store.reports import ResultRow
+from argus_celery.hooks.consumer import NoBuffer, ResultConsumer
+from argus_celery.hooks.outbox import run_of
+from argus_celery.store import groups, results
+from argus_celery.store.results import ResultRow
 
 SHORTEST_PAUSE = 0.005
 LONGEST_PAUSE = 0.25
 
-_STATES = {
-    TaskState.WAITING: states.PENDING,
-    TaskState.QUEUED: states.PENDING,
-    TaskState.RUNNING: states.STARTED,
-    TaskState.SUCCEEDED: states.SUCCESS,
-    TaskState.FAILED: states.FAILURE,
-    TaskState.DEAD: states.FAILURE,
-    TaskState.CANCELLED: states.REVOKED,
-    TaskState.EXPIRED: states.REVOKED,
-}
-_KEPT = {
-    states.SUCCESS: TaskState.SUCCEEDED,
-    states.FAILURE: TaskState.FAILED,
-    states.REVOKED: TaskState.CANCELLED,
-}
+
+class ResultTooLarge(PayloadTooLarge, EncodeError):
+    """An ``EncodeError``, so that Celery fails the task with it as with a result that does not serialise."""
+
+
+abandoning: ContextVar[bool] = ContextVar("argus_abandoning", default=False)
+"""Are the results stored here those of tasks that never come?"""
 
 
 def is_foreign(backend: Any) -> bool:
@@ -44,93 +44,150 @@ def is_foreign(backend: Any) -> bool:
     return not isinstance(backend, (ArgusBackend, DisabledBackend))
 
 
-class ArgusBackend(BaseBackend):
-    """Results are written with the task's completion, in the same transaction; here they are read.
+class ArgusBackend(AsyncBackendMixin, Backend):
+    """Results of durable tasks are written with their completion, in the same transaction; here they are read.
 
-    States of a task's own (``update_state``) are not kept.
+    What tasks that are not durable return is kept in rows of its own.
     """
 
     persistent = True
-    supports_autoexpire = True
+    supports_native_join = True
+    supports_failure_expires = True
+    supports_result_compression = True
 
     def __init__(self, app: Any, **options: Any) -> None:
         super().__init__(app, **options)
         try:
-            self._argus = attached(app)
+            self.argus: Any = attached(app)
         except LookupError as error:
             raise ImproperlyConfigured("result_backend is argus://, which needs Argus(app)") from error
+        self._pending_messages = NoBuffer()
+        self.result_consumer = ResultConsumer(self, app, self.accept, self._pending_results, self._pending_messages)
+        failures = app.conf.get("result_failure_expires")
+        self.failure_expires = self.expires if failures is None else self.prepare_expires(failures)
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def document(self, result: Any, state: str, traceback: Any, request: Any) -> bytes:
-        """What is kept of an outcome in the task row. Raises ``EncodeError``."""
-        result = self.encode_result(result, state)
-        return bytes(ensure_bytes(self.encode(self._get_result_meta(result, state, traceback, request))))
+        """What is kept of an outcome in the task row. Raises ``EncodeError``, ``ResultTooLarge``."""
+        return self._document(self.encode_result(result, state), state, traceback, request)
+
+    def _document(self, result: Any, state: str, traceback: Any, request: Any) -> bytes:
+        label = f"{getattr(request, 'task', None) or 'the task'}[{getattr(request, 'id', None) or ''}]"
+        return self._fitting(label, self._get_result_meta(result, state, traceback, request))
+
+    def _fitting(self, label: str, content: Any) -> bytes:
+        document, limit = bytes(ensure_bytes(self.encode(content))), self.argus.settings.max_payload
+        if len(document) > limit:
+            raise ResultTooLarge(
+                f"the result of {label} takes {len(document)} bytes, above argus_max_payload"
+                f" ({limit}): store the data elsewhere and return a reference, or raise the setting"
+            )
+        return document
+
+    def payload(self, event: str, value: Any) -> bytes:
+        """What an event carries, serialised as results are."""
+        try:
+            data = bytes(ensure_bytes(self.encode(value)))
+        except EncodeError as error:
+            raise BadEvent(
+                f"the payload of the event {event!r} is not what {self.serializer} can write ({error}):"
+                " send plain values, or a reference to the data"
+            ) from error
+        limit = self.argus.settings.max_payload
+        if len(data) > limit:
+            raise PayloadTooLarge(
+                f"the payload of the event {event!r} takes {len(data)} bytes, above argus_max_payload ({limit}):"
+                " send a reference to the data instead, or raise the setting"
+            )
+        return data
 
     def _store_result(
         self, task_id: str, result: Any, state: str, traceback: Any = None, request: Any = None, **options: Any
-    ) -> None:
-        """Of durable tasks the completion has stored everything already; the results of others are kept."""
-        if state in _KEPT:
+    ) -> Any:
+        """Of durable tasks the completion has stored the end already; what a run says of itself before is fenced.
+
+        That an id is revoked for which no task has come is a mark, not a result: a durable task may come yet.
+        """
+        run = run_of(task_id)
+        if (run is not None and run.settled) or (state == states.REVOKED and request is None):
+            return result
+        document = self._document(result, state, traceback, request)
+        if run is not None:
+            run.said = (state, document)
+            say(run.rt, run.claim, document)
+        else:
             name = getattr(request, "task", None) or ""
-            document = bytes(ensure_bytes(self.encode(self._get_result_meta(result, state, traceback, request))))
-            keep(self._argus.runtime, task_id, name, _KEPT[state], document)
+            keep(self.argus.runtime, task_id, name, meta.kept_as(state), document, abandoned=abandoning.get())
+        return result
 
     def exception_safe_to_retry(self, exc: BaseException) -> bool:
         return isinstance(exc, StoreUnavailable)
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
+    def meta_of(self, task_id: str, row: ResultRow | None) -> dict[str, Any]:
+        return meta.meta_of(task_id, row, self.decode_result)
+
     def _get_task_meta_for(self, task_id: str) -> dict[str, Any]:
-        row = reports.results(self._argus.runtime.store, [task_id]).get(task_id)
-        return {"task_id": task_id, **self._meta(row)}
+        return self.meta_of(task_id, results.read(self.argus.runtime.store, [task_id]).get(task_id))
 
-    def _meta(self, row: ResultRow | None) -> dict[str, Any]:
-        if row is None:
-            return {"status": states.PENDING, "result": None}
-        if row.result is not None:
-            meta: dict[str, Any] = self.decode_result(row.result)
-            return meta
-        return {"status": _state(row), "result": _error(row), "traceback": None, "children": []}
-
-    def wait_for(
+    def get_many(
         self,
-        task_id: str,
+        task_ids: Collection[str],
         timeout: float | None = None,
-        interval: float = 0.5,
+        interval: float | None = None,
         no_ack: bool = True,
+        on_message: Callable[[Any], Any] | None = None,
         on_interval: Callable[[], Any] | None = None,
-    ) -> dict[str, Any]:
-        """Look again after 5 ms, then less and less often, at least four times a second."""
-        self._ensure_not_eager()
-        deadline = None if timeout is None else time.monotonic() + timeout
-        pause = SHORTEST_PAUSE
-        while True:
-            meta: dict[str, Any] = self.get_task_meta(task_id)
-            if meta["status"] in states.READY_STATES:
-                return meta
-            if on_interval:
+        max_iterations: int | None = None,
+        READY_STATES: Collection[str] = states.READY_STATES,
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """(id, meta) of each task as it gets ready; all are looked at in one statement."""
+        left = {bytes_to_str(task_id) for task_id in task_ids}
+        ends = None if timeout is None else time.monotonic() + timeout
+        pause, iterations = SHORTEST_PAUSE, 0
+        while left:
+            for task_id, row in results.read(self.argus.runtime.store, sorted(left)).items():
+                found = self.meta_of(task_id, row)
+                if found["status"] in READY_STATES:
+                    left.discard(task_id)
+                    if on_message is not None:
+                        on_message(found)
+                    yield task_id, found
+            iterations += 1
+            if not left or (max_iterations and iterations >= max_iterations):
+                return
+            if on_interval is not None:
                 on_interval()
-            if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError("The operation timed out.")
-            left = pause if deadline is None else max(0.0, min(pause, deadline - time.monotonic()))
-            time.sleep(left * random.uniform(0.8, 1.0))
+            if ends is not None and time.monotonic() >= ends:
+                raise TimeoutError(f"Operation timed out ({timeout})")
+            time.sleep(pause)
             pause = min(pause * 1.5, LONGEST_PAUSE)
 
+    # --- groups ----------------------------------------------------------------------------------------------------
+
+    def _save_group(self, group_id: str, result: Any) -> Any:
+        check_name("the group id", group_id)
+        document = self._fitting(f"the group {group_id}", {"result": result.as_tuple()})
+        groups.save(self.argus.runtime.store, group_id, document)
+        return result
+
+    def _restore_group(self, group_id: str) -> dict[str, Any] | None:
+        document = groups.read(self.argus.runtime.store, group_id)
+        if document is None:
+            return None
+        return {"result": result_from_tuple(self.decode(document)["result"], self.app)}
+
+    def _delete_group(self, group_id: str) -> None:
+        groups.delete(self.argus.runtime.store, group_id)
+
+    # --- forgetting ------------------------------------------------------------------------------------------------
+
     def _forget(self, task_id: str) -> None:
-        """A row is kept until it is pruned."""
+        """The result is dropped. The row stays until it is pruned, and its key holds."""
+        forget(self.argus.runtime, [task_id])
 
-
-def _state(row: ResultRow) -> str:
-    state: str = _STATES[row.state]
-    return states.RETRY if state == states.PENDING and row.retries else state
-
-
-def _error(row: ResultRow) -> Exception | None:
-    if row.state is TaskState.DEAD:
-        return TaskDead(row.error)
-    if row.state in (TaskState.CANCELLED, TaskState.EXPIRED):
-        return TaskRevokedError(row.error)
-    if row.state is TaskState.FAILED:
-        return Exception(row.error)
-    return None
+    def cleanup(self) -> None:
+        """What ``celery.backend_cleanup`` does: forget what is older than ``result_expires``."""
+        forget_old(self.argus.runtime, self.expires, self.failure_expires)

@@ -9,6 +9,8 @@ from contextvars import ContextVar
 from typing import Any
 
 from argus_celery.flow import enqueue
+from argus_celery.hooks.deliver import request_of
+from argus_celery.hooks.outbox import execution_here
 from argus_celery.records import Enqueued, NewTask
 
 logger = logging.getLogger(__name__)
@@ -19,17 +21,18 @@ collected: ContextVar[list[NewTask] | None] = ContextVar("argus_collected", defa
 
 def apply_all(argus: Any, signatures: Sequence[Any]) -> list[Any]:
     """Apply each, record all in one transaction per batch, publish; returns the results in order."""
-    with _collecting() as tasks:
+    with collecting() as tasks:
         results = [signature.apply_async() for signature in signatures]
     enqueued = enqueue.enqueue(argus.runtime, tasks)
     first = {task.id: one for task, one in zip(tasks, enqueued, strict=True) if not one.created}
     for task, one in zip(tasks, enqueued, strict=True):
-        warn_of_difference(task, one)
+        warn_of_difference(argus.app, task, one)
     return [_lead_to_first(argus.app, result, first) for result in results]
 
 
 @contextmanager
-def _collecting() -> Iterator[list[NewTask]]:
+def collecting() -> Iterator[list[NewTask]]:
+    """What durable calls inside the block would record at once."""
     tasks: list[NewTask] = []
     token = collected.set(tasks)
     try:
@@ -38,15 +41,24 @@ def _collecting() -> Iterator[list[NewTask]]:
         collected.reset(token)
 
 
-def warn_of_difference(task: NewTask, enqueued: Enqueued) -> None:
-    """A key that is used again with other arguments: the first wins."""
-    if enqueued.differs:
-        logger.warning(
-            "argus: %s with key %r was enqueued before with other arguments; the first, %s, stands",
-            task.name,
-            task.key,
-            enqueued.task_id,
-        )
+def warn_of_difference(app: Any, task: NewTask, enqueued: Enqueued) -> None:
+    """A key or id that is used again with other arguments, or a child's place in its parent: the first wins."""
+    if not enqueued.differs:
+        return
+    known = f"with key {task.key!r}" if enqueued.task_id != task.id else f"with id {task.id}"
+    if task.key is None and (execution := execution_here()) is not None:
+        # Where it stands in a canvas, its message also tells who of the two processes waits for the results.
+        request = request_of(app, task.message)
+        if execution.warned or request.chain or request.chord:
+            return
+        execution.warned = True
+        known = "under this id (the body does not repeat itself)"
+    logger.warning(
+        "argus: %s was enqueued before %s as another task or with other arguments; the first, %s, stands",
+        task.name,
+        known,
+        enqueued.task_id,
+    )
 
 
 def _lead_to_first(app: Any, result: Any, first: dict[str, Enqueued]) -> Any:

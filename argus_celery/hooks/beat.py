@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from argus_celery.flow import restore
+from argus_celery.hooks import rescued
 from argus_celery.hooks.attached import attached, own_task
 
 NAME = "argus.sweep"
@@ -17,7 +18,7 @@ def install(argus: Any) -> None:
     @own_task(app, NAME, bind=True, ignore_result=True, acks_late=False, max_retries=0)
     def sweep(self: Any) -> None:
         argus = attached(self.app)
-        restore.sweep(argus.runtime)
+        rescued.say(argus.runtime, restore.sweep(argus.runtime))
         argus.pay_debts()
 
     def add_entry(sender: Any, **_: Any) -> None:

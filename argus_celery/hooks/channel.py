@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import uuid
 from collections.abc import Collection
@@ -13,6 +12,7 @@ from typing import Any
 from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.transport.virtual.base import queue_declare_ok_t
+from kombu.utils import json  # headers keep the types that they keep on Redis
 
 from argus_celery.errors import StoreUnavailable
 from argus_celery.store import mailboxes, messages
@@ -201,6 +201,9 @@ class Channel(virtual.Channel):
         if not self.qos.prefetch_count:
             return 1_000_000
         return int(self.qos.can_consume_max_estimate()) - buffered
+
+    def is_half_empty(self) -> bool:
+        return self.room(0) * 2 >= self.qos.prefetch_count
 
     def basic_qos(self, *arguments: Any, **options: Any) -> None:
         super().basic_qos(*arguments, **options)

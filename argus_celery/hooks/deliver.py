@@ -1,4 +1,4 @@
-"""Paying debts: outcomes that the user's own result backend, or a dead letter's errbacks, are still owed.
+"""Paying debts: outcomes that the user's own result backend, or what follows a task, are still owed.
 
 Whoever sweeps pays. Telling a backend twice is harmless; what follows is recorded as the debt is struck out, once.
 """
@@ -6,41 +6,63 @@ Whoever sweeps pays. Telling a backend twice is harmless; what follows is record
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from celery import Celery
 from celery.app.task import Context, get_actual_ignore_result
+from celery.exceptions import TaskRevokedError
+from celery.result import result_from_tuple
 from kombu.compression import decompress
 from kombu.serialization import loads, prepare_accept_content
 
 from argus_celery.errors import ProjectClosed, StoreUnavailable, TaskDead
 from argus_celery.flow import deliver
 from argus_celery.flow.deliver import Undelivered
+from argus_celery.hooks.chords import is_repeated
 from argus_celery.hooks.fence import split_errbacks, with_errbacks
+from argus_celery.hooks.impatient import impatient
 from argus_celery.hooks.outbox import Execution, gathering
+from argus_celery.hooks.unstarted import fail_unstarted, following
 from argus_celery.records import Claim, Message, TaskState
 
 GRACE_MS = 10_000
 """For which a run that has just ended is left to tell its result backend by itself."""
+
+PATIENCE = 1.0
+"""Seconds that a payment may fail for, before the rest waits for the next time: the backend is away."""
 
 logger = logging.getLogger(__name__)
 
 
 def pay_debts(argus: Any, limit: int = 100) -> int:
     """Pay up to ``limit`` debts and return how many were paid here. Raises ``StoreUnavailable``."""
-    return sum(_paid(argus, debt) for debt in deliver.pending(argus.runtime, limit, GRACE_MS))
+    paid = 0
+    for debt in deliver.pending(argus.runtime, limit, GRACE_MS):
+        began = time.monotonic()
+        if _paid(argus, debt):
+            paid += 1
+        elif time.monotonic() - began > PATIENCE:
+            break
+    return paid
 
 
 def _paid(argus: Any, debt: Undelivered) -> bool:
+    before = is_repeated.set(True)
     try:
-        return _Payment(argus, debt).pay()
+        payment = _Payment(argus, debt)
+        with impatient(payment.backend):
+            return payment.pay()
     except StoreUnavailable:
         raise
     except Exception:
         logger.exception("argus: the outcome of %s[%s] could not be delivered yet", debt.name, debt.task_id)
+        deliver.give_way(argus.runtime, debt)
         return False
+    finally:
+        is_repeated.reset(before)
 
 
 class _Payment:
@@ -62,17 +84,24 @@ class _Payment:
 
     def _tell(self) -> None:
         debt, backend = self.debt, self.backend
+        left = self._left()
         if debt.state is TaskState.SUCCEEDED:
-            backend.mark_as_done(debt.task_id, self._result(), self.request, self.keep)
+            backend.mark_as_done(debt.task_id, left.get("result"), self.request, self.keep)
         elif debt.state is TaskState.FAILED:
-            backend.mark_as_failure(debt.task_id, self._result(), None, self.request, self.keep, False)
+            error = left.get("result") or Exception(debt.error)
+            backend.mark_as_failure(debt.task_id, error, left.get("traceback"), self.request, self.keep, False)
         else:
             backend.mark_as_revoked(debt.task_id, debt.error or "", self.request, self.keep)
+            fail_unstarted(backend, self.request.chain, TaskRevokedError(debt.error or ""))
 
-    def _result(self) -> Any:
-        if self.debt.result is not None:
-            return self.argus.results.decode_result(self.debt.result)["result"]
-        return Exception(self.debt.error) if self.debt.state is TaskState.FAILED else None
+    def _left(self) -> dict[str, Any]:
+        """What the run has left, with what only the run knew put into the request."""
+        if not self.debt.result:
+            return {}
+        meta: dict[str, Any] = self.argus.results.decode_result(self.debt.result)
+        self.request.children[:] = [result_from_tuple(child, self.argus.app) for child in meta.get("children") or ()]
+        self.request.hostname = meta.get("worker")
+        return meta
 
     def _bury(self) -> bool:
         """A dead letter: failed for good, and its errbacks are called, once."""
@@ -102,6 +131,28 @@ class _Payment:
             return settle(rt, debt.task_id, debt.token, moved)
 
 
+def leads_to(app: Celery, message: Message) -> list[str]:
+    """The ids of the tasks that are to follow the one with this message; none if it cannot be read."""
+    try:
+        return following(request_of(app, message))
+    except Exception:
+        logger.warning("argus: what follows %s cannot be read", message.headers.get("id"), exc_info=True)
+        return []
+
+
+def same_call(app: Celery, one: Message, other: Message) -> bool:
+    """Do they call the same task with the same arguments? A chain behind it has other ids at each call."""
+    if one.headers.get("task") != other.headers.get("task"):
+        return False
+    if one.body == other.body:
+        return True
+    try:
+        first, second = request_of(app, one), request_of(app, other)
+    except Exception:
+        return False  # what cannot be read is taken for what it looks like
+    return bool(first.args == second.args and first.kwargs == second.kwargs)
+
+
 def request_of(app: Celery, message: Message) -> Context:
     """The request of a stored message, as far as result backends and errbacks look at it."""
     body = message.body
@@ -114,4 +165,6 @@ def request_of(app: Celery, message: Message) -> Context:
         "routing_key": message.routing_key,
         "priority": message.properties.get("priority"),
     }
-    return Context({**message.headers, **embed}, args=args, kwargs=kwargs, delivery_info=where)
+    # Where an ``rpc://`` result goes.
+    answer = {name: message.properties.get(name) for name in ("reply_to", "correlation_id")}
+    return Context({**message.headers, **embed, **answer}, args=args, kwargs=kwargs, delivery_info=where)

@@ -5,7 +5,6 @@ Celery's own writes from the main process know no claim, so that a child and its
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,23 +13,18 @@ from typing import Any
 from celery._state import _task_stack
 
 from argus_celery.context import in_hand
-from argus_celery.errors import LeaseLost, StoreUnavailable
-from argus_celery.flow import deliver
-from argus_celery.flow.claim import claim
+from argus_celery.errors import LeaseLost
 from argus_celery.flow.runtime import Runtime
-from argus_celery.hooks.backend import is_foreign
 from argus_celery.hooks.fence import Fenced, RunLost
 from argus_celery.hooks.holder import holder
 from argus_celery.hooks.outbox import Execution
-from argus_celery.records import Claim, Delivery, Outcome, TaskState
+from argus_celery.records import Claim
 from argus_celery.store import leases
-
-logger = logging.getLogger(__name__)
 
 
 def fail(argus: Any, request: Any, error: BaseException, exc_info: Any) -> bool:
     """End the task as failed, with its errbacks; False if its run was first, or holds it no more."""
-    granted = _claim_of(argus.runtime, request, claim_if_free=False)
+    granted = _claim_of(argus.runtime, request)
     if granted is None:
         return False
     with _acting(argus, request, granted) as backend:
@@ -43,41 +37,16 @@ def fail(argus: Any, request: Any, error: BaseException, exc_info: Any) -> bool:
     return True
 
 
-def cancel(argus: Any, request: Any, reason: str) -> bool:
-    """End the task as cancelled, whether its run has begun or not; False if it had ended, or is held elsewhere."""
-    granted = _claim_of(argus.runtime, request, claim_if_free=True)
-    if granted is None:
-        return False
-    theirs = request.task.backend
-    owed = is_foreign(theirs)
-    try:
-        with _acting(argus, request, granted) as backend:
-            backend.execution.complete(Outcome(TaskState.CANCELLED, error=reason, undelivered=owed))
-    except LeaseLost:
-        return False
-    try:
-        theirs.mark_as_revoked(request.id, reason, request=request._context, store_result=request.store_errors)
-        if owed:
-            deliver.done(argus.runtime, granted.task_id, granted.token)
-    except StoreUnavailable:
-        logger.warning("argus: that %s was revoked will be delivered once more", request.id)
-    except Exception:
-        logger.exception("argus: %s is cancelled; telling the result backend failed and will be repeated", request.id)
-    return True
-
-
-def _claim_of(rt: Runtime, request: Any, *, claim_if_free: bool) -> Claim | None:
-    """The claim that the request's run holds; if there is no run yet, the delivery is claimed here instead."""
+def _claim_of(rt: Runtime, request: Any) -> Claim | None:
+    """The claim that the request's run holds, if it does."""
     if request.claimed is None:
         return None
     task_id, token = request.claimed
     rows = rt.store.transaction(lambda c: leases.lock_held(rt.store, c, holder(), [(task_id, token)]))
-    if rows:
-        ttl = round((request.lease_ttl or rt.settings.lease_ttl) * 1000)
-        return Claim(task_id, token, holder(), rows[0].project_id, ttl, time.monotonic())
-    if not claim_if_free:
+    if not rows:
         return None
-    return claim(rt, holder(), [Delivery(task_id, token - 1)])[0]
+    ttl = round((request.lease_ttl or rt.settings.lease_ttl) * 1000)
+    return Claim(task_id, token, holder(), rows[0].project_id, ttl, time.monotonic())
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,7 +20,11 @@ from kombu.exceptions import EncodeError
 from argus_celery.errors import LeaseLost
 from argus_celery.hooks import outcome
 from argus_celery.hooks.backend import is_foreign
+from argus_celery.hooks.coroutines import refuse_coroutine
+from argus_celery.hooks.impatient import impatient
 from argus_celery.hooks.outbox import Execution, execution_here
+from argus_celery.hooks.parts import part_of
+from argus_celery.hooks.retrying import GoesOn
 from argus_celery.records import Outcome
 
 logger = logging.getLogger(__name__)
@@ -60,11 +65,24 @@ class Fenced:
     def __reduce__(self) -> Any:
         return copy.copy, (self.theirs,)
 
+    @property
+    def is_foreign(self) -> bool:
+        return is_foreign(self.theirs)
+
     def store_result(self, task_id: str, result: Any, state: str, *args: Any, **kwargs: Any) -> Any:
-        """STARTED and states of the task's own; a run that is known to be lost writes none."""
-        if self._is_mine(task_id) and self.execution.lost.is_set():
-            raise LeaseLost(f"task {task_id}: the lease is lost, state {state} was not stored")
+        """STARTED and states of the task's own. Raises ``LeaseLost``: a run that has lost its lease writes none."""
+        if self._is_mine(task_id):
+            self._hold(state)
         return self.theirs.store_result(task_id, result, state, *args, **kwargs)
+
+    def _hold(self, state: str) -> None:
+        """Our own backend asks in the transaction that writes; for another the store is asked before."""
+        execution = self.execution
+        if execution.lost.is_set():
+            raise LeaseLost(f"task {execution.claim.task_id}: the lease is lost, state {state} was not stored")
+        just_granted = state == states.STARTED and time.monotonic() < execution.claim.deadline
+        if self.is_foreign and not just_granted:
+            execution.check()
 
     def mark_as_done(
         self, task_id: str, result: Any, request: Any = None, store_result: bool = True, state: str = states.SUCCESS
@@ -76,17 +94,19 @@ class Fenced:
 
     def _succeed(self, task_id: str, result: Any, request: Any, store_result: bool, state: str) -> None:
         self.execution.leave_body()
-        if self.execution.successor is not None:  # retry(throw=False): the task goes on
-            self._ended(lambda: self.execution.go_on("retried"))
-            return
-        chord = bool(request and request.chord)
-        owed = is_foreign(self.theirs) and (store_result or chord)
-        ended = outcome.succeeded(self.execution, self.app, result, request, keep=store_result, owed=owed)
-        self._end(ended)
-        if owed:
-            self._pay(lambda: self.theirs.mark_as_done(task_id, result, request, store_result, state))
-        elif chord:
-            self._afterwards(lambda: self.theirs.on_chord_part_return(request, state, result))
+        if self.execution.successor is not None:
+            raise GoesOn
+        refuse_coroutine(task_id, result, request)
+        part = part_of(self.app, request, state, result)
+        owed = is_foreign(self.theirs) and store_result
+        ended = outcome.succeeded(self.execution, self.app, result, request, keep=store_result, owed=owed, part=part)
+
+        def tell() -> None:
+            if owed or not self.execution.is_counted:
+                rest = self._uncounted(request)
+                self._pay(lambda: self.theirs.mark_as_done(task_id, result, rest, store_result, state))
+
+        self._end(ended, tell)
 
     def mark_as_failure(
         self,
@@ -114,29 +134,35 @@ class Fenced:
         if call_errbacks and request is not None and request.errbacks:
             here, sent = split_errbacks(self.theirs, request.errbacks)
             self._collect(sent, request, exc, traceback)
-        follows = bool(request and (request.chord or request.chain))
-        owed = is_foreign(self.theirs) and (store or follows)
-        self._end(outcome.failed(self.execution, self.app, exc, traceback, request, owed=owed))
-        mark = partial(self.theirs.mark_as_failure, task_id, exc, traceback, request, store, False, state)
-        if owed:
-            self._pay(mark)
-        elif follows:
-            self._afterwards(mark)
-        if here:
-            self._afterwards(lambda: self.theirs._call_task_errbacks(with_errbacks(request, here), exc, traceback))
+        owed, follows = is_foreign(self.theirs) and store, bool(request and request.chain)
+        part = part_of(self.app, request, state, exc)
+        ended = outcome.failed(self.execution, self.app, exc, traceback, request, owed=owed, follows=follows, part=part)
+
+        def tell() -> None:
+            if owed or follows or not self.execution.is_counted:
+                rest = self._uncounted(request)
+                self._pay(partial(self.theirs.mark_as_failure, task_id, exc, traceback, rest, store, False, state))
+            if here:
+                self._afterwards(lambda: self.theirs._call_task_errbacks(with_errbacks(request, here), exc, traceback))
+
+        self._end(ended, tell)
 
     def _collect(self, errbacks: list[Any], request: Any, exc: Any, traceback: Any) -> None:
         if errbacks:
             with self.execution.collecting():
                 self.theirs._call_task_errbacks(with_errbacks(request, errbacks), exc, traceback)
 
+    def _uncounted(self, request: Any) -> Any:
+        """The request without what the completion has counted already."""
+        return with_changes(request, chord=None) if self.execution.is_counted and request else request
+
     # --- the store, and then the user's backend --------------------------------------------------------------------
 
     def _is_mine(self, task_id: str) -> bool:
         return task_id == self.execution.claim.task_id
 
-    def _end(self, ended: Outcome) -> None:
-        self._ended(lambda: self.execution.complete(ended))
+    def _end(self, ended: Outcome, tell: Callable[[], None]) -> None:
+        self._ended(lambda: self.execution.complete(ended, tell))
 
     def _ended(self, write: Callable[[], None]) -> None:
         try:
@@ -153,7 +179,8 @@ class Fenced:
     def _afterwards(self, call: Callable[[], Any]) -> bool:
         """The outcome stands; what cannot be done now must not look like another one."""
         try:
-            call()
+            with impatient(self.theirs):
+                call()
         except Exception:
             logger.exception(
                 "argus: the outcome of %s is stored; telling the result backend failed", self.execution.claim.task_id
@@ -183,6 +210,11 @@ def _is_called_here(backend: Any, errback: Any) -> bool:
 
 def with_errbacks(request: Any, errbacks: list[Any]) -> Any:
     """The same request with these errbacks only."""
+    return with_changes(request, errbacks=errbacks)
+
+
+def with_changes(request: Any, **changes: Any) -> Any:
     twin = copy.copy(request)
-    twin.errbacks = errbacks
+    for name, value in changes.items():
+        setattr(twin, name, value)
     return twin

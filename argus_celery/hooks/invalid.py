@@ -6,18 +6,25 @@ Celery discards them. The task fails here with that reason, so that its project 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 from celery import bootsteps
+from celery.app.task import Context
+from celery.states import FAILURE
 from kombu.utils.encoding import safe_repr
 
+from argus_celery.flow import chords
 from argus_celery.flow.claim import claim
 from argus_celery.flow.complete import complete
 from argus_celery.hooks.attached import attached
 from argus_celery.hooks.backend import is_foreign
+from argus_celery.hooks.deliver import request_of
 from argus_celery.hooks.errands import errands
 from argus_celery.hooks.holder import holder
+from argus_celery.hooks.parts import part_of
 from argus_celery.records import TOKEN_HEADER, Delivery, Outcome, TaskState
+from argus_celery.store import tasks
 
 logger = logging.getLogger(__name__)
 
@@ -56,4 +63,19 @@ def _end(app: Any, delivery: Delivery, why: str) -> None:
     (granted,) = claim(rt, holder(), [delivery])
     if granted is not None:
         logger.error("argus: task %s fails: %s", delivery.task_id, why)
-        complete(rt, granted, Outcome(TaskState.FAILED, error=why, undelivered=is_foreign(app.backend)))
+        outcome = Outcome(TaskState.FAILED, error=why, undelivered=is_foreign(app.backend))
+        written = complete(rt, granted, _telling(app, delivery.task_id, outcome))
+        attached(app).fire(written.ready)
+
+
+def _telling(app: Any, task_id: str, outcome: Outcome) -> Outcome:
+    """What follows is told from the message as it is stored; of one that nobody can read only the chord is known."""
+    rt = attached(app).runtime
+    message = rt.store.statement(lambda connection: tasks.messages(connection, [task_id]))[task_id]
+    try:
+        request_of(app, message)
+    except Exception:
+        request = Context(message.headers)
+        request.chord = bool(request.group) and chords.is_known(rt, request.group)
+        return replace(outcome, part=part_of(app, request, FAILURE, Exception(outcome.error)))
+    return replace(outcome, follows=True)

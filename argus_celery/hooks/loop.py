@@ -11,14 +11,16 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from celery.worker import state
 
 from argus_celery.errors import StoreError, StoreUnavailable
 from argus_celery.flow import restore
 from argus_celery.flow.dispatch import dispatch
+from argus_celery.flow.mend import mend
 from argus_celery.flow.runtime import Runtime
+from argus_celery.hooks import rescued
 from argus_celery.hooks.errands import Errands
 from argus_celery.hooks.holder import is_provably_dead
 from argus_celery.records import DispatchReport, HolderFacts
@@ -32,20 +34,37 @@ REFILL_PAUSE = 0.2
 """Where rows wait for room in the dispatch window and tasks are being taken."""
 AWAY_PAUSE = 1.0
 SEEN_INTERVAL = 30.0
+MEND_INTERVAL = 60.0
+MEND_REST = 100
+"""Times the length of a slow sweep is the pause behind it at least, however much waits."""
 
 
 class Loop:
     """The loop of one worker; ``run_once`` is one look at the store."""
 
-    def __init__(self, rt: Runtime, me: HolderFacts, errands: Errands, pay_debts: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        rt: Runtime,
+        me: HolderFacts,
+        errands: Errands,
+        pay_debts: Callable[[], object],
+        learn: Callable[[], object] = lambda: None,
+        say_expired: Callable[[Sequence[str]], object] = lambda ids: None,
+        prune: Callable[[], float] = lambda: 3600.0,
+    ) -> None:
         self.rt, self.me, self.errands, self.pay_debts = rt, me, errands, pay_debts
+        self.say_expired = say_expired
+        self.learn = learn
+        """Called at boot and with each sweep: what the store has to tell a worker."""
+        self.prune = prune
+        """A bounded piece of pruning; returns the seconds until the next."""
         self.pid = os.getpid()
         self.booted = threading.Event()
         """Set when the first look is over, whether the store answered or not."""
         self._restored = False
         self._stopping = False
         self._away = False
-        self._sweep_at = self._seen_at = 0.0
+        self._sweep_at = self._seen_at = self._mend_at = self._prune_at = 0.0
         self._taken = 0
         self._thread = threading.Thread(target=self._run, name="argus-loop", daemon=True)
 
@@ -86,6 +105,7 @@ class Loop:
         now = time.monotonic()
         if not self._restored:
             report = restore.restore(self.rt, self.me, self._is_dead)
+            self.learn()
             self._restored = True
             self._plan_sweep(now)
             self._seen_at = now + SEEN_INTERVAL
@@ -93,15 +113,29 @@ class Loop:
             report = DispatchReport()
         elif now >= self._sweep_at:
             report = restore.sweep(self.rt, self.me, self._is_dead)
+            self.learn()
             self._plan_sweep(now)
         else:
             report = dispatch(self.rt)
+        rescued.say(self.rt, report)
+        self.say_expired(report.expired)
         if now >= self._seen_at:
             restore.seen(self.rt, self.me.id)
             self._seen_at = now + SEEN_INTERVAL
+        if now >= self._mend_at:
+            self._mend_at = now + self._mend()
         if report.owed:
             self.pay_debts()
+        if now >= self._prune_at and not self._stopping:
+            self._prune_at = now + self.prune()
         return report
+
+    def _mend(self) -> float:
+        """Seconds until the next time: at once while there was something to mend."""
+        began = time.monotonic()
+        if mend(self.rt):
+            return 0.0
+        return max(MEND_INTERVAL, MEND_REST * (time.monotonic() - began)) * random.uniform(0.8, 1.2)
 
     def _is_dead(self, other: HolderFacts) -> bool:
         return is_provably_dead(other, self.me)
@@ -113,7 +147,7 @@ class Loop:
         taken, self._taken = self._taken, state.all_total_count[0]
         busy = bool(state.active_requests) or self._taken != taken
         # What is due next behind the rows just taken is not known yet.
-        if report.dispatched or (report.more and self._taken != taken):
+        if report.dispatched or report.parked or (report.more and self._taken != taken):
             pause = REFILL_PAUSE
         else:
             pause = BUSY_PAUSE if busy else IDLE_PAUSE

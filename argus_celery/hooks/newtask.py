@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 from celery import Celery
 from celery.app.amqp import task_message
-from celery.utils.time import maybe_iso8601, maybe_make_aware
 from kombu import Exchange, Queue
+from kombu.common import Broadcast
 from kombu.compression import compress
 from kombu.serialization import dumps
 from kombu.transport.native_delayed_delivery import _delay_prefix_re as DELAY_PREFIX
 
 from argus_celery.context import joined
+from argus_celery.errors import BadTask
 from argus_celery.flow import checks, steer
 from argus_celery.flow.checks import check_name
+from argus_celery.hooks.clock import milliseconds
+from argus_celery.hooks.declared import as_declared, queue_for
 from argus_celery.hooks.durable import DurableOptions
 from argus_celery.hooks.outbox import Execution
 from argus_celery.records import TOKEN_HEADER, Message, NewTask
@@ -39,12 +41,16 @@ def new_task(
     """What is to be recorded for one call of ``Producer.publish``."""
     headers = publish["headers"]
     message = wire_message(app, body, publish, queue)
+    _check_runs_once(headers["task"], queue)
     countdown, expires_in = getattr(timed, "countdown", None), getattr(timed, "expires_in", None)
+    if headers.get("expires") is None:
+        expires_in = publish.get("expiration")  # the broker's own way to say it, which a repeat would begin anew
     return NewTask(
         id=headers["id"],
         name=headers["task"],
         message=message,
-        priority=publish.get("priority") or 0,
+        priority=urgency(app, publish.get("priority")),
+        ranked=publish.get("priority") is not None,
         delay_ms=None if countdown is None else max(0, checks.milliseconds("countdown", countdown)),
         due_at=None if countdown is not None else milliseconds(headers.get("eta"), app),
         expires_in_ms=None if expires_in is None else checks.milliseconds("expires", expires_in),
@@ -55,7 +61,29 @@ def new_task(
         root_id=headers.get("root_id"),
         group_id=headers.get("group"),
         takes_over=bool(headers.get("replaced_task_nesting")),
+        follows=_leads_on(body),
     )
+
+
+def urgency(app: Celery, priority: int | None) -> int:
+    """The store hands out the higher one first, as most brokers do; on Redis 0 is the most urgent."""
+    if not priority:
+        return 0
+    return -priority if app.connection_for_write().transport.driver_type == "redis" else priority
+
+
+def _check_runs_once(name: str, queue: Any) -> None:
+    if isinstance(queue, Broadcast):
+        raise BadTask(
+            f"{name} is durable and runs once, but the broadcast queue {queue.alias or queue.name!r} gives every worker"
+            " a copy: send it to another queue, or leave the task ordinary"
+        )
+
+
+def _leads_on(body: Any) -> bool:
+    """Is a chain or a chord behind it, in the body that protocol 2 gives a task?"""
+    embed = body[2]
+    return bool(embed.get("chain") or embed.get("chord"))
 
 
 def placed(task: NewTask, argus: Any, run: Execution | None, project: str | None, key: str | None) -> NewTask:
@@ -68,7 +96,8 @@ def placed(task: NewTask, argus: Any, run: Execution | None, project: str | None
     if project is None:
         return replace(task, project_id=run.claim.project_id, key=key, inside=True)
     project_id = steer.open_project(argus.runtime, project)
-    return replace(task, project_id=project_id, key=key, inside=project_id == run.claim.project_id)
+    inside = project_id == run.claim.project_id
+    return replace(task, project=project, project_id=project_id, key=key, inside=inside)
 
 
 def wire_message(app: Celery, body: Any, publish: Mapping[str, Any], queue: Any) -> Message:
@@ -89,7 +118,16 @@ def wire_message(app: Celery, body: Any, publish: Mapping[str, Any], queue: Any)
         exchange=exchange,
         routing_key=routing_key,
         queue=queue_name,
+        declares=as_declared(app, publish.get("declare")),
     )
+
+
+def check_carried(producer: Any, message: Message) -> None:
+    """AMQP carries fewer types in headers than the store: raises what Celery raises, before anything is recorded."""
+    if producer.connection.transport.driver_type == "amqp":
+        from amqp.basic_message import Message as Frame
+
+        Frame(application_headers=dict(message.headers))._serialize_properties()
 
 
 def _route(app: Celery, publish: Mapping[str, Any], queue: Any) -> tuple[str, str, str]:
@@ -97,29 +135,17 @@ def _route(app: Celery, publish: Mapping[str, Any], queue: Any) -> tuple[str, st
     if DELAY_PREFIX.match(routing_key):
         # RabbitMQ's own delay of quorum queues: the store does the waiting, so the message goes to the real queue.
         routing_key = DELAY_PREFIX.sub("", routing_key, count=1)
-        found = _queue_for(app, None, routing_key)
+        found = queue_for(app, None, routing_key)
         return (_name(found.exchange), routing_key, found.name) if found else ("", routing_key, routing_key)
-    declared = publish.get("declare")
-    name = _name(queue) or (declared and _name(declared[0])) or ""
-    if not name:
-        found = _queue_for(app, exchange, routing_key)
-        name = found.name if found else routing_key or app.conf.task_default_queue
-    return exchange, routing_key, name
+    # An exchange that the call names may lead to another queue than the one that Celery declares for it.
+    found = queue_for(app, exchange, routing_key) if exchange else None
+    name = found.name if found else _name(queue) or _first_name(publish.get("declare")) or routing_key
+    return exchange, routing_key, name or str(app.conf.task_default_queue)
 
 
-def _queue_for(app: Celery, exchange: str | None, routing_key: str) -> Queue | None:
-    for queue in dict(app.amqp.queues).values():
-        if queue.routing_key == routing_key and exchange in (None, _name(queue.exchange)):
-            return queue
-    return None
+def _first_name(declared: Any) -> str:
+    return next((one.name for one in declared or () if isinstance(one, Queue)), "")
 
 
 def _name(named: Any) -> str:
     return (named.name if isinstance(named, (Exchange, Queue)) else named) or ""
-
-
-def milliseconds(instant: str | datetime | None, app: Celery) -> int | None:
-    """An ISO text or a datetime as milliseconds since the epoch."""
-    if instant is None:
-        return None
-    return round(maybe_make_aware(maybe_iso8601(instant), app.timezone).timestamp() * 1000)

@@ -12,14 +12,18 @@ from contextlib import nullcontext
 from typing import Any
 
 from celery import Celery
-from kombu import Queue
+from kombu.exceptions import OperationalError
+from kombu.transport.virtual.base import BrokerState
 
+from argus_celery.hooks.declared import declared
 from argus_celery.records import TOKEN_HEADER, Dispatch, Message
 
 logger = logging.getLogger(__name__)
 
 PAUSE_AFTER_FAILURE = 1.0
 """Seconds for which nothing is tried after a failure, so that a batch or a burst does not wait each time."""
+DECLARE_EVERY = 1.0
+"""Seconds between declarations of what is declared already, on transports that keep bindings beside the messages."""
 
 
 class Publisher:
@@ -28,6 +32,7 @@ class Publisher:
     def __init__(self, app: Celery) -> None:
         self.app = app
         self._not_before = 0.0
+        self._declared_at = 0.0
 
     def __call__(self, dispatches: Sequence[Dispatch]) -> Sequence[str]:
         """Publish in order; returns the ids whose message may not have left."""
@@ -35,6 +40,7 @@ class Publisher:
             return [one.task_id for one in dispatches]
         try:
             with self.app.amqp.producer_pool.acquire(block=True) as producer:
+                self._declare_anew(producer, dispatches)
                 return self.send_through(producer, dispatches)
         except Exception as error:
             return self._failed(error, dispatches)
@@ -46,9 +52,22 @@ class Publisher:
         try:
             self._connect(producer)
             _once_more(producer, lambda: self._publish_all(producer, dispatches))
-        except Exception as error:
+        except OperationalError as error:
             return self._failed(error, dispatches)
+        except Exception as error:
+            return self._without_the_faulty(producer, dispatches, error)
         return ()
+
+    def _without_the_faulty(self, producer: Any, dispatches: Sequence[Dispatch], error: Exception) -> Sequence[str]:
+        """The broker is there and cannot take one of them, say for its queue's options: the others leave."""
+        producer.connection.close()  # the error may have closed the channel
+        producer.revive(producer.connection)
+        if len(dispatches) > 1:
+            return [task_id for one in dispatches for task_id in self.send_through(producer, [one])]
+        (one,) = dispatches
+        where = f"queue {one.message.queue!r}"
+        logger.error("argus: the broker does not take %s (%s): %s. It is tried again", one.task_id, where, error)
+        return [one.task_id]
 
     def reaches(self, producer: Any) -> bool:
         """Is the broker there? Found out quickly."""
@@ -61,11 +80,11 @@ class Publisher:
             return False
         return True
 
-    def send_plain(self, messages: Iterable[Message]) -> None:
-        """Messages of tasks that are not durable, kept back until a commit; sent as Celery would."""
+    def send_plain(self, messages: Iterable[Message]) -> bool:
+        """Messages of tasks that are not durable, kept back until a commit; sent as Celery would. False if not all."""
         messages = list(messages)
         if not messages:
-            return
+            return True
         retry = {"retry": True, "retry_policy": dict(self.app.conf.task_publish_retry_policy)}
         try:
             with self.app.amqp.producer_pool.acquire(block=True) as producer:
@@ -73,6 +92,8 @@ class Publisher:
                     self._publish(producer, message, dict(message.headers), **retry)
         except Exception:
             logger.exception("argus: what follows a durable task but is not durable itself could not be published")
+            return False
+        return True
 
     def _resting(self) -> bool:
         return time.monotonic() < self._not_before
@@ -87,11 +108,21 @@ class Publisher:
             )
         return [one.task_id for one in dispatches]
 
+    def _declare_anew(self, producer: Any, dispatches: Sequence[Dispatch]) -> None:
+        """Bindings of an exchange may be gone, say with a flush of Redis: whoever repeats messages makes them again."""
+        state = getattr(producer.connection.transport, "state", None)
+        due = time.monotonic() - self._declared_at >= DECLARE_EVERY and any(one.message.exchange for one in dispatches)
+        if due and isinstance(state, BrokerState):
+            self._declared_at = time.monotonic()
+            state.clear()
+            producer.connection.declared_entities.clear()
+
     def _connect(self, producer: Any) -> None:
-        """One quick attempt: kombu's own ways of connecting wait for seconds."""
+        """One quick attempt at each broker URL: kombu's own ways of connecting wait for seconds."""
         connection = producer.connection
         if connection is not None and not connection.connected:
-            connection.ensure_connection(max_retries=0, interval_start=0, interval_step=0, timeout=1.0)
+            tries = len(connection.alt) or 1
+            connection.ensure_connection(max_retries=tries - 1, interval_start=0, interval_step=0, timeout=1.0)
 
     def _publish_all(self, producer: Any, dispatches: Sequence[Dispatch]) -> None:
         with producer.batch() if len(dispatches) > 1 and producer.supports_batch_publish else nullcontext():
@@ -106,20 +137,13 @@ class Publisher:
             headers=headers,
             exchange=message.exchange,
             routing_key=message.routing_key,
-            declare=self._declared(message.queue),
+            declare=declared(self.app, message),
             **{**message.properties, **how},
         )
 
-    def _declared(self, name: str) -> list[Queue]:
-        try:
-            return [self.app.amqp.queues[name]]
-        except KeyError:
-            return []  # task_create_missing_queues is off, and it is not one of ours
-
 
 def _once_more(producer: Any, publish: Any) -> None:
-    """A connection that broke while it lay idle is found out by using it: revive and repeat, once."""
-    publish = producer.connection.ensure(
-        producer, publish, max_retries=1, interval_start=0, interval_step=0, interval_max=0
-    )
-    publish()
+    """A connection that broke while it lay idle is found out by using it: revive and repeat, once for each URL."""
+    connection = producer.connection
+    tries = len(connection.alt) or 1
+    connection.ensure(producer, publish, max_retries=tries, interval_start=0, interval_step=0, interval_max=0)()

@@ -38,6 +38,7 @@ def handing_on(cls: Any) -> Any:
         last = _last(signature)
         if last.get("task") == THEIRS:
             last["task"] = OURS
+            last._type = None  # the task it was made of: Celery would ask it, not the name
         execution.handed_on = True
         execution.leaves_store = not is_durable_name(self.app, last.get("task") or "")
         with execution.collecting():

@@ -8,25 +8,27 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 from billiard.einfo import ExceptionInfo, ExceptionWithTraceback
 from celery import signals
 from celery.exceptions import Ignore, InvalidTaskError, Reject, Retry, Terminated, TimeLimitExceeded, WorkerLostError
-from celery.platforms import signals as platform_signals
+from celery.states import FAILURE
 from celery.utils.imports import symbol_by_name
 from celery.worker import state
 from celery.worker.request import Request, task_ready
 
-from argus_celery.errors import StoreError, StoreUnavailable
+from argus_celery.errors import LeaseLost, StoreError, StoreUnavailable
 from argus_celery.flow.lapse import lapse
 from argus_celery.hooks import adoption, ending, told
-from argus_celery.hooks.attached import attached
 from argus_celery.hooks.durable import options_of
 from argus_celery.hooks.errands import errands
 from argus_celery.hooks.holder import holder
+from argus_celery.hooks.revocable import MetRevoked, Revocable, signal_number
+from argus_celery.hooks.timelimits import CutShort
 from argus_celery.records import TOKEN_HEADER, TaskState
 from argus_celery.store import leases
 
@@ -39,7 +41,7 @@ RETURN_PAUSE = 2.0
 """Seconds after which a message that could not be recorded goes back to the broker."""
 
 
-class DurableRequest(Request):
+class DurableRequest(Revocable):
     """A delivery of a durable task, in the worker's main process."""
 
     def __init__(self, message: Any, *args: Any, headers: dict[str, Any] | None = None, **options: Any) -> None:
@@ -56,18 +58,12 @@ class DurableRequest(Request):
     # --- identity ------------------------------------------------------------------------------------------------
 
     @property
-    def claimed(self) -> told.Held | None:
-        """The claim that a run of this delivery holds: the message's token, plus one."""
-        token = self._request_dict.get(TOKEN_HEADER)
-        return (self.id, token + 1) if token else None
-
-    @property
     def lease_ttl(self) -> float | None:
         return options_of(self.task).lease_ttl
 
     @property
-    def _argus(self) -> Any:
-        return attached(self.app)
+    def progress_timeout(self) -> float | None:
+        return options_of(self.task).progress_timeout
 
     def _token_of(self, message: Any) -> int:
         token = (message.headers or {}).get(TOKEN_HEADER)
@@ -89,8 +85,15 @@ class DurableRequest(Request):
             raise InvalidTaskError(f"{type(error).__name__}: {error}") from error
 
     def revoked(self) -> bool:
-        """Also true for what is not to be given to the pool: it is known already, or could not be recorded yet."""
+        """Also true for what is not to be given to the pool: it is known already, or could not be recorded yet, or the
+        worker is about to stop. While a consumer is cancelled, what RabbitMQ has sent before still comes in, and the
+        pool ``solo`` would run all of it first."""
+        if self.claimed is not None and _is_stopping() and not self.acknowledged:
+            task_ready(self)
+            self.reject(True)
+            return True
         if self.claimed is not None:
+            state.revoked.discard(self.id)  # of ids the store decides, and it may have put the task back since
             return bool(super().revoked())
         if not self.acknowledged:
             task_ready(self)
@@ -131,7 +134,13 @@ class DurableRequest(Request):
         if isinstance(error, MemoryError):
             return self._failed_by_itself  # Celery would end the whole worker
         if isinstance(error, Reject):
-            return self._settle
+            return self._settle if error.requeue else self._rejected
+        if isinstance(error, MetRevoked):
+            return self._met_revoked
+        if isinstance(error, LeaseLost):
+            return self._lease_lost
+        if isinstance(error, CutShort):
+            return self._cut_short
         if return_ok or isinstance(error, (Ignore, Retry)):
             return None
         return self._fail
@@ -140,10 +149,16 @@ class DurableRequest(Request):
         """Nothing more is to be written: only the message is left."""
         self.acknowledge()
 
+    def _rejected(self, error: BaseException, exc_info: Any) -> None:
+        """The run has written that it failed."""
+        self._announce_failure(error, exc_info)
+        self.acknowledge()
+
     def _lost(self, error: BaseException, _info: Any) -> None:
         """The child is gone and its run with it. No FAILURE, no errback: another run is on its way, or it is dead."""
         logger.warning("argus: the process that ran %s[%s] is gone (%s)", self.name, self.id, error)
-        errands.soon(lambda: self._lapse(f"the process {self.worker_pid} was lost: {error}"))
+        why = repr(error) if isinstance(error, SystemExit) else error  # of which the text is a bare number
+        errands.soon(lambda: self._lapse(f"the process {self.worker_pid} was lost: {why}"))
 
     def _lapse(self, detail: str) -> None:
         assert self.claimed is not None
@@ -155,6 +170,9 @@ class DurableRequest(Request):
             # Lost before its child could claim it: the message is used up, so the row goes back to the store.
             rt.store.transaction(lambda c: leases.give_back(rt.store, c, [(task_id, token - 1)], 0))
         self.acknowledge()
+
+    def _cut_short(self, error: Any, _info: Any) -> None:
+        self.on_timeout(False, error.timeout)
 
     def _failed_by_itself(self, _error: Any, exc_info: Any) -> None:
         self.acknowledge()
@@ -172,17 +190,38 @@ class DurableRequest(Request):
 
     def _end_failed(self, error: BaseException, exc_info: Any) -> None:
         if ending.fail(self._argus, self, error, exc_info):
-            signals.task_failure.send(
-                sender=self.task,
-                task_id=self.id,
-                exception=error,
-                args=self.args,
-                kwargs=self.kwargs,
-                traceback=exc_info.traceback,
-                einfo=exc_info,
-            )
-            self.send_event("task-failed", exception=repr(error), traceback=exc_info.traceback)
+            with self._in_stack():
+                self._call_handlers(error, exc_info)
+                self._announce_failure(error, exc_info)
         self.acknowledge()
+
+    def _call_handlers(self, error: BaseException, exc_info: Any) -> None:
+        """The run itself cannot: it was cut short."""
+        try:
+            self.task.on_failure(error, self.id, self.args, self.kwargs, exc_info)
+            self.task.after_return(FAILURE, error, self.id, self.args, self.kwargs, None)
+        except Exception:
+            logger.exception("argus: %s[%s] has failed; a handler of its failure raised", self.name, self.id)
+
+    @contextmanager
+    def _in_stack(self) -> Iterator[None]:
+        self.task.request_stack.push(self._context)
+        try:
+            yield
+        finally:
+            self.task.request_stack.pop()
+
+    def _announce_failure(self, error: BaseException, exc_info: Any) -> None:
+        signals.task_failure.send(
+            sender=self.task,
+            task_id=self.id,
+            exception=error,
+            args=self.args,
+            kwargs=self.kwargs,
+            traceback=exc_info.traceback,
+            einfo=exc_info,
+        )
+        self.send_event("task-failed", exception=repr(error), traceback=exc_info.traceback)
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """A hard limit was, in prefork, reported to ``on_failure`` already; here it is the same one failure."""
@@ -197,7 +236,7 @@ class DurableRequest(Request):
             error, exc_info = exceeded, ExceptionInfo()
         self._fail(error, exc_info)
 
-    # --- the worker stops, or the task is revoked ------------------------------------------------------------------
+    # --- the worker stops ------------------------------------------------------------------
 
     def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:
         """Cut the run off because the worker stops; the claim is handed back when the process ends.
@@ -210,47 +249,13 @@ class DurableRequest(Request):
         cut_off.add(self.claimed)
         self.send_event("task-cancelled")
         if told.is_child(pool, self.worker_pid):
-            pool.terminate_job(self.worker_pid, _signal_number(signal))
+            pool.terminate_job(self.worker_pid, signal_number(signal))
         else:
             told.interrupt(self.claimed)
 
-    def terminate(self, pool: Any, signal: Any = None) -> None:
-        """End the task as cancelled and then its run; a child that went on to another task is left alone."""
-        if self.time_start is None:
-            super().terminate(pool, signal)
-            return
 
-        def kill() -> None:
-            if told.is_child(pool, self.worker_pid):
-                pool.terminate_job(self.worker_pid, _signal_number(signal))
-            elif self.claimed is not None:
-                told.interrupt(self.claimed)
-
-        self._revoke("terminated", kill, terminated=True, signum=_signal_number(signal))
-
-    def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:
-        task_ready(self)
-        self._revoke(reason, None, terminated=terminated, signum=signum)
-
-    def _revoke(self, reason: str, then: Callable[[], None] | None, *, terminated: bool, signum: Any) -> None:
-        if not self._already_revoked:
-            self._already_revoked = True
-            errands.soon(lambda: self._end_revoked(reason, then, terminated, signum))
-
-    def _end_revoked(self, reason: str, then: Callable[[], None] | None, terminated: bool, signum: Any) -> None:
-        if ending.cancel(self._argus, self, reason):
-            if then is not None:
-                then()
-            task_ready(self)
-            self.send_event("task-revoked", terminated=terminated, signum=signum, expired=False)
-            signals.task_revoked.send(
-                sender=self.task, request=self._context, terminated=terminated, signum=signum, expired=False
-            )
-        self.acknowledge()
-
-
-def _signal_number(signal: Any) -> int:
-    return int(platform_signals.signum(signal or "TERM"))
+def _is_stopping() -> bool:
+    return any(asked is not None and asked is not False for asked in (state.should_stop, state.should_terminate))
 
 
 def _watch_closely(job: Any) -> None:

@@ -4,6 +4,7 @@
 prefork, solo       a signal to the process; its handler raises ``LeaseLost`` in the body, also out of a sleep
 threads             an asynchronous ``LeaseLost`` in the thread; a C call that blocks is not cut short
 gevent, eventlet    ``LeaseLost`` is thrown into the greenlet at its next switch
+coroutines          are cancelled at what they await, in every pool
 everywhere          ``current.lost`` is set
 ==================  ==================================================================================================
 
@@ -66,7 +67,9 @@ def interrupt(claim: Held) -> bool:
     if run is None:
         return False
     run.lost.set()
-    if run.greenlet is None and run.thread_ident == threading.get_ident():
+    if run.stop is not None:
+        _cancel(run)
+    elif run.greenlet is None and run.thread_ident == threading.get_ident():
         _raise_here(run)  # a signal handler on top of solo's body
     else:
         _interrupt(run, LeaseLost)
@@ -79,16 +82,30 @@ def is_child(pool: Any, pid: int | None) -> bool:
     return find is not None and pid is not None and find(pid)[0] is not None
 
 
+def _cancel(run: Run) -> None:
+    """Without the lock, which the code below a signal handler may hold: a coroutine that has ended is not harmed."""
+    stop = run.stop
+    if stop is not None and not run.told:
+        run.told = True
+        stop(_lost(run))
+
+
+def _lost(run: Run) -> LeaseLost:
+    return LeaseLost(f"task {run.claim.task_id}: the lease with token {run.claim.token} is lost")
+
+
 def _interrupt(run: Run, error: type[BaseException]) -> None:
     with run.lock:
-        if not run.in_body or run.ended:
+        if not run.in_body or run.ended or run.told:
             return
         if run.greenlet is not None:
+            run.told = True
             _throw(run.greenlet, error)
         elif _listening_pid == os.getpid() and run.thread_ident == threading.main_thread().ident:
             _write((run.claim.task_id, run.claim.token), os.getpid())
             signal.pthread_kill(run.thread_ident, _SIGNAL)  # type: ignore[arg-type]
         else:
+            run.told = True
             raise_in_thread(run.thread_ident, error)
 
 
@@ -137,13 +154,15 @@ def _on_signal(_signum: int, _frame: FrameType | None) -> None:
     run = running.get(_told_claim())
     if run is not None:
         run.lost.set()
+        _cancel(run)
         _raise_here(run)
 
 
 def _raise_here(run: Run) -> None:
     # Locked: the code below us is entering or leaving the body right now.
-    if run.in_body and not run.ended and not run.lock.locked():
-        raise LeaseLost(f"task {run.claim.task_id}: the lease with token {run.claim.token} is lost")
+    if run.in_body and not run.ended and not run.told and not run.lock.locked():
+        run.told = True
+        raise _lost(run)
 
 
 def _told_claim() -> Held:

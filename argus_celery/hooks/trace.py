@@ -9,23 +9,34 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from inspect import getclosurevars
+from contextlib import contextmanager, suppress
+from inspect import getclosurevars, unwrap
 from typing import Any
 
 from billiard.einfo import ExceptionInfo
-from celery.app.trace import TraceInfo, build_tracer, trace_ok_t
+from celery.app import trace
+from celery.app.task import Context
+from celery.app.trace import TraceInfo, trace_ok_t
 from celery.exceptions import Ignore, Reject
-from celery.states import IGNORED, REJECTED
+from celery.states import FAILURE, IGNORED, REJECTED
 
 from argus_celery.context import in_hand, running
-from argus_celery.errors import LeaseLost, StoreUnavailable
+from argus_celery.errors import LeaseLost, StoreUnavailable, Suspended
 from argus_celery.flow.claim import claim
+from argus_celery.flow.complete import lost
+from argus_celery.flow.progress import Progress
+from argus_celery.flow.revoke import REVOKED, meet
+from argus_celery.hooks import retrying
 from argus_celery.hooks.attached import attached
+from argus_celery.hooks.body import SuspendedRun, surround
+from argus_celery.hooks.durable import options_of
 from argus_celery.hooks.ends import exits_here, lose, settle
 from argus_celery.hooks.holder import holder
 from argus_celery.hooks.outbox import Execution, execution_here
-from argus_celery.records import TOKEN_HEADER, Delivery
+from argus_celery.hooks.revocable import MetRevoked
+from argus_celery.hooks.timelimits import CutShort, HardTimeLimit
+from argus_celery.records import FIRST_TOKEN, TOKEN_HEADER, AttemptOutcome, Delivery
+from argus_celery.store.reports import ClaimDetails
 
 logger = logging.getLogger(__name__)
 
@@ -50,10 +61,13 @@ def _fenced(task: Any, tracer: Any) -> Any:
     if isinstance(tracer, Claiming):
         return tracer.tracer
     try:
-        hostname = getclosurevars(tracer).nonlocals.get("hostname")
+        hostname = getclosurevars(unwrap(tracer)).nonlocals.get("hostname")
     except TypeError:
         return tracer  # not Celery's: it is wrapped as it is
-    return build_tracer(task.name, task, task.app.loader, hostname, Info=FencedInfo, app=task.app)
+    # Asked of the module each time: Sentry and others put their own in its place, which wraps the run in a trace.
+    fenced = trace.build_tracer(task.name, task, task.app.loader, hostname, Info=FencedInfo, app=task.app)
+    surround(fenced)
+    return fenced
 
 
 class Claiming:
@@ -64,32 +78,53 @@ class Claiming:
 
     def __call__(self, task_id: str, args: Any, kwargs: Any, request: Mapping[str, Any] | None = None) -> Any:
         execution = self._claim(task_id, request or {})
-        if execution is None:
-            return ignored(Ignore("stale delivery"))
+        if not isinstance(execution, Execution):
+            return ignored(execution)
+        request = _as_delivered(execution, request or {})
         with _in_hand(execution):
             try:
-                return settle(execution, self.task, self._traced(execution, task_id, args, kwargs, request))
+                answer = self._traced(execution, task_id, args, kwargs, request)
+                return settle(execution, self.task, Context(request, args=args, kwargs=kwargs), answer)
             except LeaseLost as error:
-                return ignored(error)  # thrown in as the body was being left
+                return ignored(error)  # also thrown in as the body was being left
 
-    def _claim(self, task_id: str, request: Mapping[str, Any]) -> Execution | None:
+    def _claim(self, task_id: str, request: Mapping[str, Any]) -> Execution | Ignore:
+        """The run, or why there is to be none."""
         token = request.get(TOKEN_HEADER)
         if not token:
             logger.warning("argus: a delivery of %s[%s] without a token was dropped", self.task.name, task_id)
-            return None
-        argus = attached(self.task.app)
-        granted = claim(argus.runtime, holder(), [Delivery(task_id, token)])[0]
-        return None if granted is None else Execution(argus.runtime, granted, argus=argus, greenlet=_greenlet())
+            return Ignore("no token")
+        argus, delivery = attached(self.task.app), Delivery(task_id, token)
+        timeout = options_of(self.task).progress_timeout
+        granted = claim(argus.runtime, holder(), [delivery], progress_timeout=timeout)[0]
+        if granted is not None:
+            turn = (request.get("replaced_task_nesting") or 0, request.get("retries") or 0)
+            return Execution(
+                argus.runtime, granted, argus=argus, greenlet=_greenlet(), turn=turn, shown=Progress(timeout)
+            )
+        with suppress(StoreUnavailable):  # then the next delivery meets it
+            if meet(argus.runtime, [delivery]):
+                return MetRevoked(REVOKED)
+        return Ignore("stale delivery")
 
     def _traced(self, execution: Execution, task_id: str, args: Any, kwargs: Any, request: Any) -> Any:
         with execution.lock:
             execution.in_body = True
         try:
+            if execution.lost.is_set():  # told before there was a body to stop
+                raise lost(execution.claim)
             return self.tracer(task_id, args, kwargs, request)
         except Reject as error:
-            return rejected(error)  # from a handler, after the outcome; solo would die of it
+            # From a handler, after the outcome; solo would die of it.
+            return ignored(Ignore(f"rejected: {error}")) if execution.settled else rejected(error)
         except LeaseLost as error:
             return ignored(error)
+        except HardTimeLimit as error:
+            return cut_short(error)
+        except Suspended as error:
+            if execution.settled:
+                raise
+            return ignored(SuspendedRun(str(error)))  # it did not come from the body itself
         except BaseException as error:
             if not exits_here(error):
                 raise
@@ -97,6 +132,20 @@ class Claiming:
             return ignored(Ignore("lost"))  # the error itself would end the worker
         finally:
             execution.leave_body()
+
+
+def _as_delivered(execution: Execution, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A message that a run has had in hand before says so, whichever copy of it the broker delivered."""
+    where = request.get("delivery_info")
+    first = execution.claim.token == FIRST_TOKEN + 1
+    if first or where is None or not _came_back(execution.details):
+        return request
+    return {**request, "delivery_info": {**where, "redelivered": True}}
+
+
+def _came_back(details: ClaimDetails | None) -> bool:
+    previous = details.previous if details else None
+    return previous is not None and previous.outcome in (AttemptOutcome.RELEASED, AttemptOutcome.LOST)
 
 
 @contextmanager
@@ -126,16 +175,28 @@ class FencedInfo(TraceInfo):
         if isinstance(self.retval, LeaseLost):
             return self._lost(self.retval)
         try:
+            if execution is not None and not execution.settled:
+                execution.steps.flush()  # what a repeat need not do again
             if isinstance(self.retval, StoreUnavailable) and execution is not None and not execution.settled:
                 return self._give_back(execution, self.retval)
-            return super().handle_error_state(task, req, eager=eager, call_errbacks=call_errbacks)
+            if execution is not None and not execution.settled:
+                self.state, self.retval = retrying.one_end(execution, task, self.state, self.retval)
+            call_errbacks = call_errbacks or self.state == FAILURE
+            with _request_of(task, req):
+                return super().handle_error_state(task, req, eager=eager, call_errbacks=call_errbacks)
         except LeaseLost as error:
             return self._lost(error)
 
+    def handle_ignore(self, task: Any, req: Any, **options: Any) -> Any:
+        """Of a run that waits is logged what it waits for."""
+        if not isinstance(self.retval, SuspendedRun):
+            super().handle_ignore(task, req, **options)
+
     def handle_retry(self, task: Any, req: Any, store_errors: bool = True, **options: Any) -> Any:
         execution = execution_here()
-        if execution is not None and not execution.settled and execution.successor is not None:
-            execution.go_on(str(self.retval))
+        if execution is not None and not execution.settled:
+            retrying.go_on(execution, task, req, self.retval, tell=store_errors)
+            store_errors = False
         return super().handle_retry(task, req, store_errors=store_errors, **options)
 
     def _give_back(self, execution: Execution, error: StoreUnavailable) -> ExceptionInfo:
@@ -150,6 +211,16 @@ class FencedInfo(TraceInfo):
         return _raised(error)
 
 
+@contextmanager
+def _request_of(task: Any, req: Any) -> Iterator[None]:
+    """Celery has taken it off the task when it ends a run for an error outside the body, as of a callback."""
+    task.request_stack.push(req)
+    try:
+        yield
+    finally:
+        task.request_stack.pop()
+
+
 def ignored(error: BaseException) -> Any:
     """What a tracer answers for a delivery that is dropped."""
     return trace_ok_t(_raised(error), TraceInfo(IGNORED, error), 0.0, None)
@@ -157,6 +228,12 @@ def ignored(error: BaseException) -> Any:
 
 def rejected(error: BaseException) -> Any:
     return trace_ok_t(_raised(error), TraceInfo(REJECTED, error), 0.0, None)
+
+
+def cut_short(error: HardTimeLimit) -> Any:
+    """The run writes nothing: it is failed as one that its pool has cut off (``hooks.request``)."""
+    exceeded = CutShort(error.timeout)
+    return trace_ok_t(_raised(exceeded), TraceInfo(FAILURE, exceeded), 0.0, None)
 
 
 def _raised(error: BaseException) -> ExceptionInfo:

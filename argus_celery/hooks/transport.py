@@ -21,7 +21,7 @@ from argus_celery.hooks.bell import Bell
 from argus_celery.hooks.channel import Channel
 from argus_celery.store import mailboxes, messages
 from argus_celery.store.broker import broker
-from argus_celery.store.messages import Taken
+from argus_celery.store.messages import CHANNEL, Taken
 from argus_celery.store.urls import SCHEME, store_url_of
 from argus_celery.store.waking import Waking, waking
 
@@ -35,6 +35,8 @@ ACK_WAIT = 0.02
 """Seconds between looks of a blocking reader that has no room: acks come from other threads."""
 LOOK_AROUND = 0.05
 """Seconds for which a queue that had more than was taken is read without a look at the others."""
+REST, LONGEST_REST = 2.0, 0.1
+"""How long a take rests while there is little room: so many times what the last one took, at most so many seconds."""
 TICK = 0.05
 """Seconds of handing out after which the event loop gets its turn."""
 
@@ -62,10 +64,12 @@ class Transport(virtual.Transport):
         self._bell: Bell | None = None
         self._loop: Any = None
         self._timers: list[Any] = []
+        self._rest: Any = None
         self._buffer: deque[tuple[Any, Taken]] = deque()
         self._awake, self._starved = True, False
         self._hot: list[str] = []
         self._looked_at = self._kept_at = time.monotonic()
+        self._rests_until = float("-inf")
 
     def driver_version(self) -> str:
         return self.store.dialect_name
@@ -110,7 +114,8 @@ class Transport(virtual.Transport):
             left = self.waking.look_at_least or 1.0 if until is None else until - time.monotonic()
             if left <= 0:
                 raise TimeoutError
-            self.waking.wait(min(left, ACK_WAIT if self._starved else 1.0))
+            rest = max(0.001, self._rests_until - time.monotonic()) if self._awake else 1.0
+            self.waking.wait(min(left, rest, ACK_WAIT if self._starved else 1.0))
         self._hand_out_one()
 
     # The event loop of a worker. Messages are handed out from timers and readers, never from on_tick: the pool has its
@@ -156,8 +161,10 @@ class Transport(virtual.Transport):
         loop, self._loop = self._loop, None
         if loop is None:
             return
-        for timer in self._timers:
-            timer.cancel()
+        for timer in (*self._timers, self._rest):
+            if timer is not None:
+                timer.cancel()
+        self._rest = None
         for readable in (self._bell, self._waking):
             descriptor = readable.fileno() if readable is not None else None
             if descriptor is not None and descriptor in loop.readers:
@@ -171,7 +178,7 @@ class Transport(virtual.Transport):
     @property
     def waking(self) -> Waking:
         if self._waking is None:
-            self._waking = waking(self.store)
+            self._waking = waking(self.store, CHANNEL)
         return self._waking
 
     def call_again(self) -> None:
@@ -194,7 +201,7 @@ class Transport(virtual.Transport):
         now, waking = time.monotonic(), self.waking
         heard = waking.heard(self._rooms() if self._starved else self._callbacks)
         overdue = bool(waking.look_at_least) and now - self._looked_at >= waking.look_at_least
-        self._awake = self._awake or heard or overdue
+        self._awake = self._awake or bool(heard) or overdue
         if self.mailboxes and now - self._kept_at >= KEEP_EVERY:
             self._kept_at = now
             self._keep_mailboxes()
@@ -209,6 +216,8 @@ class Transport(virtual.Transport):
         """Take what there is room for; False if that was nothing, and nothing is to be had before we are woken."""
         while self._awake:
             rooms = self._rooms()
+            if self._rests(rooms):
+                return False
             found, of_all = self._with_messages(rooms)
             for queue in found:
                 self._take(queue, rooms[queue])
@@ -218,6 +227,20 @@ class Transport(virtual.Transport):
             if of_all:
                 self._awake, self._starved = False, len(rooms) < len(self._callbacks)
         return False
+
+    def _rests(self, rooms: dict[str, Any]) -> bool:
+        """Acks of short tasks come one by one; a take for each would leave the event loop no time for anything else."""
+        left = self._rests_until - time.monotonic()
+        limited = [channel for channel in rooms.values() if channel.qos.prefetch_count]
+        if left <= 0 or not limited or any(channel.is_half_empty() for channel in limited):
+            return False
+        if self._loop is not None and self._rest is None:
+            self._rest = self._loop.call_later(left, self._end_rest)
+        return True
+
+    def _end_rest(self) -> None:
+        self._rest = None
+        self._pump()
 
     def _rooms(self) -> dict[str, Any]:
         return {queue: channel for channel in self.channels for queue in channel.open_queues()}
@@ -237,7 +260,10 @@ class Transport(virtual.Transport):
         if room <= 0:
             return
         limit = min(room, BATCH)
+        began = time.monotonic()
         taken = messages.take(self.store, queue, limit)
+        ended = time.monotonic()
+        self._rests_until = ended + min(REST * (ended - began), LONGEST_REST)
         self._buffer.extend((channel, one) for one in taken)
         if queue in self._hot:
             self._hot.remove(queue)

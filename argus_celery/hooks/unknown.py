@@ -2,6 +2,7 @@
 
 The row goes back to the store and is dispatched again a little later, for whichever worker takes it then; the pauses
 grow while it keeps coming here. Until the store has it back, the queue's lease covers it as it covers a lost message.
+After ``argus_unknown_deadline`` in which no worker had the code, it is a dead letter.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Any
 from celery import bootsteps
 
 from argus_celery import signals
+from argus_celery.flow.unknown import hand_on
 from argus_celery.hooks.attached import attached
 from argus_celery.hooks.errands import errands
 from argus_celery.records import TOKEN_HEADER
-from argus_celery.store import leases
 
 FIRST_PAUSE_MS = 500
 LONGEST_PAUSE_MS = 15_000
@@ -55,10 +56,10 @@ def _leave_to_others(consumer: Any, message: Any, token: int) -> None:
         task_id,
     )
     message.ack_log_error(logger, consumer.connection_errors)
-    store = attached(consumer.app).runtime.store
+    rt = attached(consumer.app).runtime
     pause = _pause_ms(str(task_id))
-    errands.soon(lambda: store.transaction(lambda c: leases.give_back(store, c, [(str(task_id), token)], pause)))
-    signals.delivery_refused.send(sender=store.app_name, task_id=task_id, token=token)
+    errands.soon(lambda: hand_on(rt, str(task_id), token, pause))
+    signals.delivery_refused.send(sender=rt.store.app_name, task_id=task_id, token=token)
 
 
 _met: Counter[str] = Counter()

@@ -10,6 +10,9 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import threading
+import time
+from functools import partial
 from typing import Any
 
 from celery import bootsteps
@@ -18,12 +21,14 @@ from celery.worker import state
 
 from argus_celery.errors import ArgusError
 from argus_celery.flow.release import release
-from argus_celery.hooks import holder, told
+from argus_celery.hooks import control, expired, holder, signalling, stamps, told
 from argus_celery.hooks.attached import attached
 from argus_celery.hooks.blocking import ShortWaits
+from argus_celery.hooks.drivers import check_driver
 from argus_celery.hooks.errands import errands
 from argus_celery.hooks.invalid import InvalidTasks
 from argus_celery.hooks.loop import Loop
+from argus_celery.hooks.rates import RateLimits
 from argus_celery.hooks.reconnect import Reconnect
 from argus_celery.hooks.renewing import Renewing, active_requests
 from argus_celery.hooks.request import cut_off
@@ -34,6 +39,7 @@ logger = logging.getLogger(__name__)
 BOOT_PATIENCE = 2.0
 """Seconds that the boot waits for the first restore; a store or broker that is away must not keep it longer."""
 EXIT_PATIENCE = 3.0
+LEAVE_PAUSE = 0.1
 CHILD_CHECK_INTERVAL = 0.5
 """Seconds between looks for dead children: Celery itself may overlook one for five."""
 
@@ -41,7 +47,7 @@ CHILD_CHECK_INTERVAL = 0.5
 def install(argus: Any) -> None:
     """Add the steps to the app's blueprints."""
     argus.app.steps["worker"].add(Station)
-    argus.app.steps["consumer"].update((InvalidTasks, Reconnect, ShortWaits, UnknownTasks))
+    argus.app.steps["consumer"].update((InvalidTasks, Reconnect, RateLimits, ShortWaits, UnknownTasks))
 
 
 class Station(bootsteps.StartStopStep):
@@ -52,9 +58,12 @@ class Station(bootsteps.StartStopStep):
 
     def __init__(self, worker: Any, **options: Any) -> None:
         super().__init__(worker, **options)
-        attached(worker.app).check()
+        argus = attached(worker.app)
+        argus.check()
+        check_driver(worker.pool_cls, argus.runtime)
         holder.take()
         told.prepare()
+        control.listen()
         self.unstarted: list[Any] = []
 
     def create(self, worker: Any) -> None:
@@ -63,11 +72,15 @@ class Station(bootsteps.StartStopStep):
     def start(self, worker: Any) -> None:
         argus = attached(worker.app)
         rt, me = argus.runtime, holder.facts(worker.hostname)
-        self.loop = Loop(rt, me, errands, argus.pay_debts)
+        stop = partial(control.stop_stamped, worker.app, worker.pool)
+        learn, say_expired = partial(stamps.refresh, rt, stop), partial(expired.say, worker)
+        self.loop = Loop(rt, me, errands, argus.pay_debts, learn, say_expired, argus.pruning().in_turn)
         self.loop.start()
         self.renewing = Renewing(worker.app, rt, me.id, worker.pool)
         self.renewing.start()
+        signalling.defer(worker.pool)
         self.pid = os.getpid()
+        self.left = False
         atexit.register(self.leave)
         worker_shutdown.connect(self.leave_drained, weak=False)
         self.worker = worker
@@ -89,6 +102,15 @@ class Station(bootsteps.StartStopStep):
 
     def terminate(self, worker: Any) -> None:
         self.stop(worker)
+        if threading.current_thread() is not threading.main_thread():
+            threading.Thread(target=self._leave_embedded, name="argus-leave", daemon=True).start()
+
+    def _leave_embedded(self) -> None:
+        """A cold stop inside a process that goes on: Celery sends no signal of it, and bodies may run on in threads."""
+        self.worker.blueprint.shutdown_complete.wait()
+        while self._in_hand():
+            time.sleep(LEAVE_PAUSE)
+        self.leave()
 
     def leave_drained(self, sender: Any = None, **_: Any) -> None:
         """A worker that stops in a process that goes on (an embedded one) leaves when its pool has drained."""
@@ -97,8 +119,9 @@ class Station(bootsteps.StartStopStep):
 
     def leave(self) -> None:
         """At the exit of the process no body runs any more: what was in hand is handed back."""
-        if os.getpid() != self.pid:
+        if os.getpid() != self.pid or self.left:
             return
+        self.left = True
         atexit.unregister(self.leave)
         worker_shutdown.disconnect(self.leave_drained)
         self.loop.stop(EXIT_PATIENCE)

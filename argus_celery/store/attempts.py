@@ -3,24 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from argus_celery.records import AttemptOutcome
 from argus_celery.store.engine import Store
-from argus_celery.store.schema import attempts, leases
+from argus_celery.store.schema import attempts, holders, leases
+
+TAKEN_BACK = "the project was paused"
+"""Detail of a run that did not release its claim by itself."""
 
 
 def append(
     store: Store, connection: Connection, ids: Collection[str], outcome: AttemptOutcome, detail: str | None = None
 ) -> None:
-    """Append an attempt for each of these leases as it stands; before the lease is changed or deleted."""
+    """Append an attempt for each of these leases as it stands; before the lease is changed or deleted.
+
+    The worker's node name is copied: its row in ``holders`` is forgotten long before the attempt is.
+    """
     lease = leases.c
-    finished = (store.now, sa.literal(str(outcome)), sa.literal(detail, sa.Text()))
-    source = sa.select(lease.task_id, lease.token, lease.holder, lease.started_at, *finished)
-    columns = ["task_id", "token", "holder", "started_at", "finished_at", "outcome", "detail"]
-    connection.execute(sa.insert(attempts).from_select(columns, source.where(lease.task_id.in_(ids))))
+    wanted = (lease.task_id, lease.token, lease.holder, lease.started_at, holders.c.node)
+    times = (lease.eligible_at, lease.ttl, lease.acquired_at, lease.progress_until, store.now.label("now"))
+    joined = leases.outerjoin(holders, holders.c.id == lease.holder)
+    # A subquery, so that each row has one now: a clock that is asked twice may go on in between.
+    at = sa.select(*wanted, *times).select_from(joined).where(lease.task_id.in_(ids)).subquery("ending").c
+    seen = _last_seen(at) if outcome is AttemptOutcome.LOST else sa.null()
+    how = (sa.literal(str(outcome)), sa.literal(detail, sa.Text()))
+    source = sa.select(at.task_id, at.token, at.holder, at.started_at, at.now, *how, at.node, seen)
+    columns = ["task_id", "token", "holder", "started_at", "finished_at", "outcome", "detail", "node", "seen_at"]
+    connection.execute(sa.insert(attempts).from_select(columns, source))
+
+
+def _last_seen(at: Any) -> sa.ColumnElement[int]:
+    """A lease that has lapsed was renewed last a TTL before; one that has not is told lost by who saw it happen.
+
+    One that lapsed for want of progress was renewed up to then.
+    """
+    renewed = at.eligible_at - at.ttl
+    stalled = at.eligible_at == at.progress_until
+    return sa.case(
+        (at.eligible_at > at.now, at.now),
+        (stalled, at.eligible_at),
+        (at.acquired_at > renewed, at.acquired_at),
+        else_=renewed,
+    )
 
 
 def ended_so(connection: Connection, task_id: str, token: int, outcome: AttemptOutcome) -> bool:
@@ -31,11 +59,12 @@ def ended_so(connection: Connection, task_id: str, token: int, outcome: AttemptO
 
 
 def ended_by_themselves(connection: Connection, claims: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
-    """Those of these (task, token) runs that have ended and were not lost."""
+    """Those of these (task, token) runs that have ended and were neither lost, revoked nor taken back."""
     c = attempts.c
     query = sa.select(c.task_id, c.token).where(
         c.task_id.in_([task_id for task_id, _ in claims]),
         sa.tuple_(c.task_id, c.token).in_(list(claims)),
-        c.outcome != AttemptOutcome.LOST,
+        c.outcome.not_in((AttemptOutcome.LOST, AttemptOutcome.CANCELLED)),
+        sa.or_(c.outcome != AttemptOutcome.RELEASED, c.detail.is_(None), c.detail != TAKEN_BACK),
     )
     return {(row.task_id, row.token) for row in connection.execute(query)}

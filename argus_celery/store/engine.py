@@ -18,10 +18,15 @@ from sqlalchemy.engine import URL, Connection, Engine
 from argus_celery.errors import StoreError, StoreUnavailable
 from argus_celery.store.dialects import Dialect, dialect_of
 from argus_celery.store.forks import Gate
+from argus_celery.store.outer.base import Outer, outer_here, outside
 
 T = TypeVar("T")
 
 REPEATS = 10
+PATIENCE = 25.0
+"""Seconds after which a conflict is not repeated any more: one wait for SQLite's only writer is as long."""
+_DRIVERS = {"postgresql": ("postgres", "psycopg"), "mysql": ("mysql", "pymysql")}
+"""The extra that brings a driver, and the driver."""
 
 
 class DuplicateRow(StoreError):
@@ -77,11 +82,17 @@ class Store:
         try:
             return self.dialect.create_engine(self.url)
         except ModuleNotFoundError as error:
-            extra = {"postgresql": "postgres", "mysql": "mysql"}.get(self.dialect_name, self.dialect_name)
+            name = self.url.render_as_string(hide_password=True)
             raise StoreError(
-                f"the store {self.url.render_as_string(hide_password=True)} needs the driver {error.name}, which is not"
-                f' installed: pip install "argus-celery[{extra}]"'
+                f"the store {name} needs the driver {error.name}, which is not installed: {self._remedy(error.name)}"
             ) from error
+
+    def _remedy(self, missing: str | None) -> str:
+        extra, driver = _DRIVERS.get(self.dialect_name, (None, missing))
+        if extra is None:
+            return "install it"
+        install = f'pip install "argus-celery[{extra}]"'
+        return install if missing == driver else f"{install} and name it in the URL, {self.dialect_name}+{driver}://…"
 
     @property
     def now(self) -> sa.ColumnElement[int]:
@@ -89,8 +100,17 @@ class Store:
         now = self.dialect.now()
         return now + self.clock_shift if self.clock_shift else now
 
+    def read_now(self, connection: Connection) -> int:
+        """``now`` as a number."""
+        return int(connection.execute(sa.select(self.now)).scalar_one())
+
     def transaction(self, work: Callable[[Connection], T]) -> T:
-        """Run ``work`` in one transaction and commit. Deadlocks repeat the whole; an outage is ``StoreUnavailable``."""
+        """Run ``work`` in one transaction and commit. Deadlocks repeat the whole; an outage is ``StoreUnavailable``.
+
+        Inside a transaction of the user's it is a savepoint of that one, and nothing is repeated.
+        """
+        if (outer := self.outer) is not None:
+            return outer.write(work)
 
         def attempt() -> T:
             with self.engine.begin() as connection:
@@ -100,6 +120,8 @@ class Store:
 
     def statement(self, work: Callable[[Connection], T]) -> T:
         """Run ``work``, which is one statement, in autocommit."""
+        if (outer := self.outer) is not None:
+            return outer.write(work)
 
         def attempt() -> T:
             with self.dialect.autocommit(self.engine).connect() as connection:
@@ -109,12 +131,39 @@ class Store:
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """Run ``work``, which only reads, in one transaction that keeps no writer out."""
+        if (outer := self.outer) is not None:
+            return outer.write(work)
 
         def attempt() -> T:
             with self.dialect.reading(self.engine).begin() as connection:
                 return work(connection)
 
         return self._repeated(attempt)
+
+    @property
+    def outer(self) -> Outer | None:
+        """The user's transaction that is written into here."""
+        outer = outer_here()
+        return outer if outer is not None and outer.store is self else None
+
+    def apart(self, work: Callable[[], T]) -> tuple[T, bool]:
+        """Do what is to stand whatever becomes of the user's transaction; is it committed by now?
+
+        SQLite has one writer, which is the user: there it is part of their transaction after all.
+        """
+        outer = self.outer
+        if outer is None:
+            return work(), True
+        if self.dialect.one_writer:
+            return work(), False
+        with outside():
+            return outer.apart(work), True
+
+    def latest(self, connection: Connection, work: Callable[[Connection], T]) -> T:
+        """What is committed by now. The user's transaction may see the state of its beginning, so look beside it."""
+        if self.outer is None or self.dialect.one_writer or connection.engine is self.engine:
+            return work(connection)
+        return self.apart(lambda: self.read(work))[0]
 
     @contextmanager
     def open(self) -> Iterator[Connection]:
@@ -142,16 +191,17 @@ class Store:
             engine.dispose()
 
     def _repeated(self, attempt: Callable[[], T]) -> T:
+        ends = time.monotonic() + PATIENCE
         for repeat in range(REPEATS):
             try:
                 with self._gate.inside() if self._gate else nullcontext():
                     self._prepare()
                     result = attempt()
             except sa.exc.DBAPIError as error:
-                if self.dialect.is_conflict(error) and repeat < REPEATS - 1:
+                if self.dialect.is_conflict(error) and repeat < REPEATS - 1 and time.monotonic() < ends:
                     time.sleep(random.uniform(0, 0.01 * 2**repeat))
                     continue
-                raise self._named(error) from error
+                raise self.named(error) from error
             except (sa.exc.TimeoutError, OSError) as error:
                 raise self._away(error) from error
             except self.engine.dialect.loaded_dbapi.OperationalError as error:
@@ -169,7 +219,8 @@ class Store:
             self._on_connect(self)
             self._prepared.add(pid)
 
-    def _named(self, error: sa.exc.DBAPIError) -> Exception:
+    def named(self, error: sa.exc.DBAPIError) -> Exception:
+        """The error as ours, where it is one that callers can tell."""
         if self.dialect.is_outage(error):
             return self._away(error)
         if self.dialect.is_missing_table(error):

@@ -18,7 +18,10 @@ _FIELDS = ("content_type", "content_encoding", "headers", "properties", "exchang
 
 def seal(message: Message) -> tuple[str, bytes]:
     """The message as its two columns."""
-    return _json.dumps({name: getattr(message, name) for name in _FIELDS}), message.body
+    fields = {name: getattr(message, name) for name in _FIELDS}
+    if message.declares:
+        fields["declares"] = message.declares
+    return _json.dumps(fields), message.body
 
 
 def unseal(envelope: str, body: bytes) -> Message:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from argus_celery.records import ProjectStatus, TaskState
+from argus_celery.records import Bound, OnFailure, ProjectStatus
+from argus_celery.store import limits
+from argus_celery.store.alarms import is_overdue
 from argus_celery.store.engine import Store
-from argus_celery.store.schema import leases, projects, tasks
+from argus_celery.store.schema import chords, leases, projects, tasks
+from argus_celery.store.tasks import owing_more
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +24,27 @@ class Project:
     name: str
     status: ProjectStatus
     paused: bool
+    on_failure: OnFailure = OnFailure.CONTINUE
+    priority: int = 0
+    limited: bool = False
+    """Its tasks are under the limit of its own name."""
+
+    @property
+    def limit(self) -> str:
+        return f"project {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a project was given, as it stands."""
+
+    on_failure: OnFailure
+    priority: int
+    weight: int
+    deadline_at: int | None
+    meta: Mapping[str, Any]
+    created_at: int
+    limit: Bound | None = None
 
 
 def find(connection: Connection, name: str) -> Project | None:
@@ -36,15 +62,40 @@ def _one(connection: Connection, condition: sa.ColumnElement[bool]) -> Project |
 
 def _select(connection: Connection, condition: sa.ColumnElement[bool]) -> list[Project]:
     c = projects.c
-    rows = connection.execute(sa.select(c.id, c.name, c.status, c.paused_at).where(condition))
-    return [Project(row.id, row.name, ProjectStatus(row.status), row.paused_at is not None) for row in rows]
+    columns = (c.id, c.name, c.status, c.paused_at, c.policy, c.priority, c.limited)
+    return [
+        Project(
+            id=r.id,
+            name=r.name,
+            status=ProjectStatus(r.status),
+            paused=r.paused_at is not None,
+            on_failure=on_failure(r.policy),
+            priority=r.priority,
+            limited=bool(r.limited),
+        )
+        for r in connection.execute(sa.select(*columns).where(condition))
+    ]
+
+
+def on_failure(policy: str | None) -> OnFailure:
+    return OnFailure(policy or OnFailure.CONTINUE)
+
+
+def meta_of(kept: str | None) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads(kept) if kept else {}
+    return found
 
 
 def shared(store: Store, connection: Connection, ids: Collection[int]) -> dict[int, Project]:
     """Lock these projects against steering until the commit, and read them."""
     for project_id in sorted(ids):
         store.dialect.lock_project(connection, project_id, exclusive=False)
-    return read(connection, ids)
+    return store.latest(connection, lambda latest: read(latest, ids))
+
+
+def hold(store: Store, connection: Connection, project_id: int) -> None:
+    """Lock a project against steering until the commit."""
+    store.dialect.lock_project(connection, project_id, exclusive=False)
 
 
 def read(connection: Connection, ids: Collection[int]) -> dict[int, Project]:
@@ -58,25 +109,99 @@ def exclusive(store: Store, connection: Connection, project_id: int) -> Project 
     return by_id(connection, project_id)
 
 
-def insert(store: Store, connection: Connection, name: str) -> None:
-    """Insert an open project; ``DuplicateRow`` if the name is taken."""
-    connection.execute(sa.insert(projects).values(name=name, status=ProjectStatus.OPEN, created_at=store.now))
+def insert(store: Store, connection: Connection, name: str, given: Mapping[str, Any]) -> None:
+    """Insert an open project with these options; ``DuplicateRow`` if the name is taken."""
+    values = {"name": name, "status": ProjectStatus.OPEN, "created_at": store.now, **_columns(store, given)}
+    if given.get("limit") is not None:
+        limits.define(store, connection, [given["limit"]])
+        values["limited"] = 1
+    connection.execute(sa.insert(projects).values(values))
+
+
+def configure(store: Store, connection: Connection, project: Project, given: Mapping[str, Any]) -> None:
+    """The project is locked for steering."""
+    values = _columns(store, given)
+    if "limit" in given and (project.limited or given["limit"] is not None):
+        limits.define(store, connection, [given["limit"] or Bound(project.limit)])
+        values["limited"] = 1
+        if not project.limited:
+            limits.enter_all_of(store, connection, project.id, project.limit)
+    if values:
+        _update(connection, project.id, **values)
+
+
+def _columns(store: Store, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options by column; ``deadline_in`` is milliseconds from the database's now."""
+    values = {option: value for option, value in given.items() if option != "limit"}
+    if "on_failure" in values:
+        chosen = values.pop("on_failure")
+        values["policy"] = None if chosen is OnFailure.CONTINUE else chosen
+    if "deadline_in" in values:
+        values["deadline_at"] = store.now + values.pop("deadline_in")
+    if "meta" in values:
+        values["meta"] = json.dumps(values["meta"]) if values["meta"] else None
+    return values
+
+
+def options(connection: Connection, name: str) -> Options | None:
+    """None if there is no project of this name."""
+    c = projects.c
+    columns = (c.policy, c.priority, c.weight, c.deadline_at, c.meta, c.created_at)
+    r = connection.execute(sa.select(*columns).where(c.name == name)).first()
+    if r is None:
+        return None
+    limit = limits.standing(connection, f"project {name}")
+    return Options(on_failure(r.policy), r.priority, r.weight, r.deadline_at, meta_of(r.meta), r.created_at, limit)
 
 
 def close(store: Store, connection: Connection, project_id: int) -> None:
     _update(connection, project_id, status=ProjectStatus.CLOSED, closed_at=store.now)
 
 
-def finish(store: Store, connection: Connection, project_id: int, status: ProjectStatus) -> None:
-    _update(connection, project_id, status=status, finished_at=store.now)
+def finish(
+    store: Store, connection: Connection, project_id: int, status: ProjectStatus, reason: str | None = None
+) -> None:
+    _update(connection, project_id, status=status, finished_at=store.now, reason=reason)
 
 
-def pause(store: Store, connection: Connection, project_id: int) -> None:
-    _update(connection, project_id, paused_at=store.now)
+def go_on(connection: Connection, project_id: int) -> None:
+    """What had ended has work again, and takes no more from outside."""
+    _update(connection, project_id, status=ProjectStatus.CLOSED, finished_at=None)
+
+
+def reopen(store: Store, connection: Connection, project_id: int) -> None:
+    """It takes tasks from outside again. A deadline that is over is dropped, and so is the reason of a cancel."""
+    over = projects.c.deadline_at <= store.now
+    deadline = sa.case((over, None), else_=projects.c.deadline_at)
+    values = {"closed_at": None, "finished_at": None, "deadline_at": deadline, "reason": None}
+    _update(connection, project_id, status=ProjectStatus.OPEN, **values)
+
+
+def pause(store: Store, connection: Connection, project_id: int, reason: str | None = None) -> None:
+    _update(connection, project_id, paused_at=store.now, reason=reason)
 
 
 def resume(connection: Connection, project_id: int) -> None:
-    _update(connection, project_id, paused_at=None)
+    """The reason stays with what has ended."""
+    live = projects.c.status.in_((ProjectStatus.OPEN, ProjectStatus.CLOSED))
+    _update(connection, project_id, paused_at=None, reason=sa.case((live, None), else_=projects.c.reason))
+
+
+def overdue(store: Store, connection: Connection, limit: int) -> list[str]:
+    """Names of live projects whose deadline is over."""
+    query = sa.select(projects.c.name).where(*is_overdue(store)).order_by(projects.c.deadline_at).limit(limit)
+    return list(connection.execute(query).scalars())
+
+
+def is_over(store: Store, connection: Connection, instant: int) -> bool:
+    """By the database's clock."""
+    return bool(connection.execute(sa.select(store.now >= instant)).scalar())
+
+
+def overdue_since(store: Store, connection: Connection, project_id: int) -> int | None:
+    query = sa.select(projects.c.deadline_at).where(projects.c.id == project_id, *is_overdue(store))
+    found: int | None = connection.execute(query).scalar()
+    return found
 
 
 def _update(connection: Connection, project_id: int, **values: object) -> None:
@@ -89,15 +214,36 @@ def has_lease(connection: Connection, project_id: int) -> bool:
     return connection.execute(query).first() is not None
 
 
-def owes_errbacks(connection: Connection, project_id: int) -> bool:
-    """Is there a dead letter whose errbacks are yet to be recorded? They belong to the project."""
-    dead = (tasks.c.project_id == project_id, tasks.c.outcome == TaskState.DEAD, tasks.c.undelivered > 0)
-    return connection.execute(sa.select(tasks.c.id).where(*dead).limit(1)).first() is not None
+def owes_more(connection: Connection, project_id: int) -> bool:
+    """Is something yet to be recorded that belongs to the project: an errback, a chord's body?"""
+    debt = sa.select(tasks.c.id).where(tasks.c.project_id == project_id, owing_more()).limit(1)
+    chord = sa.select(chords.c.id).where(chords.c.project_id == project_id, chords.c.owed > 0).limit(1)
+    return any(connection.execute(query).first() is not None for query in (debt, chord))
 
 
 def has_failure(connection: Connection, project_id: int) -> bool:
     bad = sa.select(tasks.c.id).where(tasks.c.project_id == project_id, tasks.c.outcome.in_(("failed", "dead")))
     return connection.execute(bad.limit(1)).first() is not None
+
+
+def misparked(connection: Connection, limit: int) -> list[int]:
+    """Projects with a row that is parked though nothing will resume it, or is not though the project is paused.
+
+    One or two index entries for each project that is alive or was cancelled, however many rows it has.
+    """
+    c = projects.c
+    goes_on = sa.or_(c.paused_at.is_(None), c.status == ProjectStatus.CANCELLED)
+    query = sa.select(c.id).where(
+        c.status.in_((ProjectStatus.OPEN, ProjectStatus.CLOSED, ProjectStatus.CANCELLED)),
+        sa.or_(sa.and_(goes_on, _has_row(paused=1)), sa.and_(~goes_on, _has_row(paused=0))),
+    )
+    return list(connection.execute(query.limit(limit)).scalars())
+
+
+def _has_row(*, paused: int) -> sa.ColumnElement[bool]:
+    # A scalar with a limit, not EXISTS: for that a planner may choose to read all leases once.
+    row = sa.select(sa.literal(1)).where(leases.c.project_id == projects.c.id, leases.c.paused == paused)
+    return row.limit(1).scalar_subquery() == 1
 
 
 def drained(connection: Connection, limit: int) -> list[Project]:

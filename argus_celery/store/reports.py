@@ -16,11 +16,15 @@ from argus_celery.records import (
     AttemptOutcome,
     ProjectInfo,
     ProjectStatus,
+    Suspension,
     TaskInfo,
     TaskState,
 )
+from argus_celery.store import limits, waits
 from argus_celery.store.engine import Store
-from argus_celery.store.schema import attempts, leases, projects, tasks
+from argus_celery.store.names import is_possible
+from argus_celery.store.projects import meta_of, on_failure
+from argus_celery.store.schema import attempts, chords, edges, leases, projects, tasks
 
 # One expression says what state a task is in, for every report: the outcome, or what its lease row shows.
 task_state = sa.case(
@@ -30,20 +34,15 @@ task_state = sa.case(
     else_=TaskState.WAITING,
 ).label("state")
 
+ATTEMPT = tuple(attempts.c[name] for name in AttemptInfo.__dataclass_fields__)
+# The same of one that has not ended, as an index of leases has it.
+HELD_BY = {
+    TaskState.WAITING: leases.c.holder == NOBODY,
+    TaskState.QUEUED: leases.c.holder == QUEUE,
+    TaskState.RUNNING: leases.c.holder > QUEUE,
+}
+
 _TASKS = tasks.outerjoin(leases, leases.c.task_id == tasks.c.id).join(projects, projects.c.id == tasks.c.project_id)
-
-
-@dataclass(frozen=True, slots=True)
-class ResultRow:
-    """What ``AsyncResult`` is made of."""
-
-    state: TaskState
-    retries: int
-    result: bytes | None
-    error: str | None
-    name: str
-    losses: int
-    finished_at: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +61,31 @@ class Pulse:
 
     status: ProjectStatus
     alive: bool
-    """Some task of it has not ended."""
+    """Some task of it has not ended, or a chord of it is full and its body not recorded yet."""
 
 
 def project_info(store: Store, name: str) -> ProjectInfo | None:
     """One project with its tasks counted by state; None if there is none of this name."""
-    found = store.read(lambda connection: _projects(connection, projects.c.name == name))
+    if not is_possible(name):
+        return None
+    found = store.read(lambda connection: project_infos(connection, projects.c.name == name))
     return found[0] if found else None
 
 
 def all_projects(store: Store, limit: int = 1000) -> list[ProjectInfo]:
     """The newest projects first."""
-    return store.read(lambda connection: _projects(connection, sa.true(), limit))
+    return store.read(lambda connection: project_infos(connection, sa.true(), limit))
 
 
-def _projects(connection: Connection, condition: Any, limit: int = 1) -> list[ProjectInfo]:
-    rows = connection.execute(sa.select(projects).where(condition).order_by(projects.c.id.desc()).limit(limit)).all()
+def project_infos(
+    connection: Connection, condition: sa.ColumnElement[bool], limit: int = 1, order: Sequence[Any] = ()
+) -> list[ProjectInfo]:
+    """Projects with their tasks counted, the newest first where no other order is given."""
+    query = sa.select(projects).where(condition).order_by(*order, projects.c.id.desc()).limit(limit)
+    rows = connection.execute(query).all()
     counts = _counts(connection, [row.id for row in rows])
+    suspended = waits.counts(connection, [row.id for row in rows])
+    bounds = limits.standing_of(connection, [f"project {row.name}" for row in rows if row.limited])
     return [
         ProjectInfo(
             name=row.name,
@@ -88,9 +95,23 @@ def _projects(connection: Connection, condition: Any, limit: int = 1) -> list[Pr
             closed_at=row.closed_at,
             finished_at=row.finished_at,
             counts=counts[row.id],
+            on_failure=on_failure(row.policy),
+            priority=row.priority,
+            weight=row.weight,
+            deadline_at=row.deadline_at,
+            reason=row.reason,
+            meta=meta_of(row.meta),
+            suspended=suspended.get(row.id, 0),
+            limit=bounds.get(f"project {row.name}"),
         )
         for row in rows
     ]
+
+
+def by_most_alive() -> tuple[Any, ...]:
+    """An order of projects: those with the most tasks that have not ended first."""
+    alive = sa.select(sa.func.count()).where(leases.c.project_id == projects.c.id).scalar_subquery()
+    return (alive.desc(),)
 
 
 def _counts(connection: Connection, ids: Sequence[int]) -> dict[int, dict[TaskState, int]]:
@@ -110,8 +131,9 @@ def _counts(connection: Connection, ids: Sequence[int]) -> dict[int, dict[TaskSt
 
 def pulse(store: Store, name: str) -> Pulse | None:
     """One cheap statement; None if there is no project of this name."""
-    alive = sa.exists().where(leases.c.project_id == projects.c.id).label("alive")
-    query = sa.select(projects.c.status, alive).where(projects.c.name == name)
+    lease = sa.exists().where(leases.c.project_id == projects.c.id)
+    chord = sa.exists().where(chords.c.project_id == projects.c.id, chords.c.owed > 0)
+    query = sa.select(projects.c.status, sa.or_(lease, chord).label("alive")).where(projects.c.name == name)
     row = store.statement(lambda connection: connection.execute(query).first())
     return None if row is None else Pulse(ProjectStatus(row.status), bool(row.alive))
 
@@ -129,37 +151,68 @@ def totals(store: Store) -> dict[TaskState, int]:
 
 def project_tasks(store: Store, name: str, state: TaskState | None = None, limit: int = 100) -> list[TaskInfo]:
     """Tasks of a project, oldest first."""
-    query = _task_query().where(projects.c.name == name).order_by(tasks.c.created_at, tasks.c.id).limit(limit)
+    query = task_query().where(projects.c.name == name).order_by(tasks.c.created_at, tasks.c.id).limit(limit)
     if state is not None:
         query = query.where(task_state == state)
-    return store.statement(lambda connection: [_task(row) for row in connection.execute(query)])
+    return store.statement(lambda connection: read_tasks(connection, query))
 
 
 def task_info(store: Store, task_id: str) -> TaskInfo | None:
-    query = _task_query().where(tasks.c.id == task_id)
-    return next(iter(store.statement(lambda connection: [_task(row) for row in connection.execute(query)])), None)
+    if not is_possible(task_id):
+        return None
+    query = task_query().where(tasks.c.id == task_id)
+    return next(iter(store.statement(lambda connection: read_tasks(connection, query))), None)
 
 
-def _task_query() -> sa.Select[Any]:
+def task_query() -> sa.Select[Any]:
+    """Every task of the store, as ``read_tasks`` reads it."""
     t, lease = tasks.c, leases.c
     columns = (t.id, t.name, t.key, t.queue, t.attempts, t.losses, t.retries, t.created_at, t.finished_at, t.error)
     token = sa.func.coalesce(lease.token, t.fence).label("token")
     holder = sa.func.coalesce(lease.holder, "").label("holder")
-    return sa.select(*columns, projects.c.name.label("project"), task_state, holder, token).select_from(_TASKS)
+    where = (projects.c.name.label("project"), lease.waits)
+    return sa.select(*columns, *where, task_state, holder, token).select_from(_TASKS)
 
 
-def _task(row: Any) -> TaskInfo:
-    return TaskInfo(**{**row._mapping, "state": TaskState(row.state)})
+def read_tasks(connection: Connection, query: sa.Select[Any]) -> list[TaskInfo]:
+    """What a ``task_query`` finds, with what each task waits for."""
+    rows = connection.execute(query).all()
+    waits_for = _waits_for(connection, [row.id for row in rows if row.waits])
+    begun = [row.id for row in rows if row.attempts and row.state == TaskState.WAITING]
+    suspended = waits.of_tasks(connection, begun) if begun else {}
+    return [_task(row, tuple(waits_for.get(row.id, ())), suspended.get(row.id)) for row in rows]
+
+
+def _waits_for(connection: Connection, ids: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for start in range(0, len(ids), 500):
+        some = (edges.c.child_id.in_(ids[start : start + 500]), edges.c.met == 0)
+        query = sa.select(edges.c.child_id, edges.c.parent_id).where(*some)
+        for child_id, parent_id in connection.execute(query.order_by(edges.c.child_id, edges.c.position)):
+            found.setdefault(child_id, []).append(parent_id)
+    return found
+
+
+def _task(row: Any, waits_for: tuple[str, ...], suspended: Suspension | None) -> TaskInfo:
+    columns = {name: value for name, value in row._mapping.items() if name != "waits"}
+    return TaskInfo(**{**columns, "state": TaskState(row.state), "waits_for": waits_for}, suspended=suspended)
+
+
+def parents_of(store: Store, task_id: str) -> list[str]:
+    """The tasks that this one comes after, in the order in which they were given."""
+    query = sa.select(edges.c.parent_id).where(edges.c.child_id == task_id).order_by(edges.c.position)
+    return store.statement(lambda connection: list(connection.execute(query).scalars()))
 
 
 def attempt_rows(store: Store, task_id: str) -> list[AttemptInfo]:
     """The ended runs of a task in the order of their tokens."""
-    query = sa.select(attempts).where(attempts.c.task_id == task_id).order_by(attempts.c.token)
-    return store.statement(lambda connection: [_attempt(row) for row in connection.execute(query)])
+    query = sa.select(*ATTEMPT).where(attempts.c.task_id == task_id).order_by(attempts.c.token)
+    return store.statement(lambda connection: [attempt_of(row) for row in connection.execute(query)])
 
 
-def _attempt(row: Any) -> AttemptInfo:
-    return AttemptInfo(**{**row._mapping, "outcome": AttemptOutcome(row.outcome)})
+def attempt_of(row: Any) -> AttemptInfo:
+    values = {name: row._mapping[name] for name in AttemptInfo.__dataclass_fields__}
+    return AttemptInfo(**{**values, "outcome": AttemptOutcome(row.outcome)})
 
 
 def claim_details(store: Store, task_id: str) -> ClaimDetails | None:
@@ -170,29 +223,8 @@ def claim_details(store: Store, task_id: str) -> ClaimDetails | None:
         row = connection.execute(sa.select(*columns).select_from(_TASKS).where(tasks.c.id == task_id)).first()
         if row is None:
             return None
-        last = sa.select(attempts).where(attempts.c.task_id == task_id).order_by(attempts.c.token.desc()).limit(1)
-        previous = next((_attempt(one) for one in connection.execute(last)), None)
+        last = sa.select(*ATTEMPT).where(attempts.c.task_id == task_id).order_by(attempts.c.token.desc()).limit(1)
+        previous = next((attempt_of(one) for one in connection.execute(last)), None)
         return ClaimDetails(row.name, row.key, row.attempts + 1, previous)
 
     return store.read(read)
-
-
-def results(store: Store, ids: Sequence[str]) -> dict[str, ResultRow]:
-    """State and result of each of these tasks that the store knows."""
-    t = tasks.c
-    columns = (t.id, task_state, t.retries, t.result, t.error, t.name, t.losses, t.finished_at)
-    source = tasks.outerjoin(leases, leases.c.task_id == t.id)
-    query = sa.select(*columns).select_from(source).where(t.id.in_(ids))
-    rows = store.statement(lambda connection: connection.execute(query).all())
-    return {
-        row.id: ResultRow(
-            state=TaskState(row.state),
-            retries=row.retries,
-            result=None if row.result is None else bytes(row.result),
-            error=row.error,
-            name=row.name,
-            losses=row.losses,
-            finished_at=row.finished_at,
-        )
-        for row in rows
-    }

@@ -16,7 +16,7 @@ from argus_celery.errors import StoreError, StoreUnavailable
 from argus_celery.store.engine import Store
 from argus_celery.store.schema import about
 
-HEAD = "0001"
+HEAD = "0004"
 _version = sa.table("argus_version", sa.column("version_num"))
 
 
@@ -29,8 +29,9 @@ def init(store: Store) -> str:
 
 
 def make(store: Store) -> None:
-    """For the embedded default: where there are no tables, make them; then check."""
-    if version(store) is None:
+    """For the embedded default: make the tables, or bring them up to date; then check."""
+    found = version(store)
+    if found is None or found < HEAD:
         init(store)
     check(store)
 
@@ -47,21 +48,26 @@ def check(store: Store) -> None:
     owner = _owner(store)
     if owner and store.app_name and owner != store.app_name:
         raise StoreError(
-            f"the store {name} belongs to the app {owner!r}, and this one is {store.app_name!r}: give each app"
-            " its own database (argus_store_url)"
+            f"the store {name} belongs to the app {owner!r}, and this one is {store.app_name!r}: call both"
+            f" Celery({owner!r}), or give each app its own database (argus_store_url)"
         )
 
 
 def version(store: Store) -> str | None:
     """The version of the store's tables; None if there are none."""
-    with _outage_named(store), store.engine.connect() as connection:
-        if not sa.inspect(connection).has_table("argus_version"):
-            return None
-        return connection.execute(sa.select(_version.c.version_num)).scalar()
+    with _outage_named(store), store.dialect.reading(store.engine).connect() as connection:
+        return version_on(connection)
+
+
+def version_on(connection: Connection) -> str | None:
+    """The same, as this connection sees it."""
+    if not sa.inspect(connection).has_table("argus_version"):
+        return None
+    return connection.execute(sa.select(_version.c.version_num)).scalar()
 
 
 def _owner(store: Store) -> str | None:
-    with _outage_named(store), store.engine.connect() as connection:
+    with _outage_named(store), store.dialect.reading(store.engine).connect() as connection:
         return connection.execute(sa.select(about.c.value).where(about.c.name == "app")).scalar()
 
 

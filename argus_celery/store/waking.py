@@ -1,4 +1,4 @@
-"""How a reader of the embedded broker learns that something may have come, at next to no cost while nothing does."""
+"""How a reader of the store learns that something may have come, at next to no cost while nothing does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import sqlalchemy as sa
 
 from argus_celery.errors import StoreUnavailable
 from argus_celery.store.engine import Store
-from argus_celery.store.messages import CHANNEL
 
 
 class Waking:
@@ -31,9 +30,9 @@ class Waking:
     def fileno(self) -> int | None:
         return None
 
-    def heard(self, queues: Collection[str]) -> bool:
-        """May one of the queues have got a message since the last call?"""
-        return True
+    def heard(self, names: Collection[str]) -> Collection[str]:
+        """Those of the names for which something may have come since the last call."""
+        return names
 
     def active(self) -> None:
         """Something came: more may follow soon."""
@@ -64,12 +63,12 @@ class FileWatch(Waking):
         self._seen = self._stamp()
         self._young_until = 0.0
 
-    def heard(self, queues: Collection[str]) -> bool:
+    def heard(self, names: Collection[str]) -> Collection[str]:
         stamp, now = self._stamp(), time.monotonic()
         if stamp != self._seen:
             self._seen, self._young_until = stamp, now + self.YOUNG
-            return True
-        return now < self._young_until
+            return names
+        return names if now < self._young_until else ()
 
     def _stamp(self) -> tuple[tuple[int, int] | None, ...]:
         return tuple(_stamp_of(path) for path in self._paths)
@@ -89,22 +88,22 @@ class Listener(Waking):
     longest = 5.0
     look_at_least = 5.0
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, channel: str, *, first: str | None = None) -> None:
         super().__init__()
         self._pid = os.getpid()
-        self._connection = _listening(store)
+        self._connection = _listening(store, channel, first)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._connection.fileno(), selectors.EVENT_READ)
 
     def fileno(self) -> int:
         return int(self._connection.fileno())
 
-    def heard(self, queues: Collection[str]) -> bool:
+    def heard(self, names: Collection[str]) -> Collection[str]:
         try:
             told = {notice.payload for notice in self._connection.notifies(timeout=0)}
         except Exception as error:
-            raise StoreUnavailable(f"the broker's database cannot be reached: {error}") from error
-        return not told.isdisjoint(queues)
+            raise StoreUnavailable(f"the listening connection is lost: {error}") from error
+        return told.intersection(names)
 
     def wait(self, seconds: float) -> None:
         self._selector.select(seconds)
@@ -115,24 +114,25 @@ class Listener(Waking):
             self._connection.close()
 
 
-def _listening(store: Store) -> Any:
+def _listening(store: Store, channel: str, first: str | None) -> Any:
     """A connection that the pool has given away for good."""
     connection = store.engine.raw_connection()
     driver: Any = connection.driver_connection
     connection.detach()
     driver.rollback()
     driver.autocommit = True
-    driver.execute(f"LISTEN {CHANNEL}")
+    for statement in filter(None, (first, f"LISTEN {channel}")):
+        driver.execute(statement)
     return driver
 
 
-def waking(store: Store) -> Waking:
-    """The best way this database and its driver have."""
+def waking(store: Store, channel: str, *, first: str | None = None) -> Waking:
+    """The best way this database and its driver have. ``first`` is what a connection that listens does before."""
     if store.dialect_name == "sqlite":
         return FileWatch(os.path.abspath(str(store.url.database)))
     if store.url.get_driver_name() == "psycopg":
         try:
-            return Listener(store)
-        except sa.exc.DBAPIError as error:
-            raise StoreUnavailable(f"the broker's database cannot be reached: {error}") from error
+            return Listener(store, channel, first=first)
+        except (sa.exc.DBAPIError, store.engine.dialect.loaded_dbapi.Error) as error:
+            raise StoreUnavailable(f"the database cannot be reached: {error}") from error
     return Waking()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import Any
 
 from celery import Celery, signals
@@ -68,6 +69,19 @@ def _watch_argus(app: Celery, setup: Setup, ledger: Ledger) -> None:
     argus.lease_claimed.connect(noted("claimed"), weak=False)
     if setup.touch_store:
         touch(app)
+    if setup.dies_recording:
+        argus.task_enqueued.connect(_dying(setup.dies_recording, ledger), weak=False)
+
+
+def _dying(body: str, ledger: Ledger) -> Any:
+    """``kill -9`` at the moment between the commit, which the signal reports, and the publish, which follows it."""
+
+    def die(task_id: str, name: str, **_: Any) -> None:
+        if name == body:
+            ledger.note("killed", name, task_id)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return die
 
 
 def touch(app: Celery) -> None:

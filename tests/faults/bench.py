@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from celery import Celery, chain
+from celery import Celery, chain, chord
 from celery.result import AsyncResult
 
 from tests.faults.app import make_app
@@ -51,6 +51,23 @@ class Bench:
         self.accepted.append(result.id)
         return str(result.id)
 
+    def send_many(self, body: str, tags: Sequence[str], project: str, **options: Any) -> list[str]:
+        """Many calls of a task in one project."""
+        signatures = [self.app.tasks[body].s(tag).set(**options) for tag in tags]
+        if self.setup.stock:
+            results = [signature.apply_async() for signature in signatures]
+        else:
+            results = self.project(project).enqueue_many(signatures)
+        self.accepted += [str(one.id) for one in results]
+        return [str(one.id) for one in results]
+
+    def project(self, name: str) -> Any:
+        from argus_celery import Argus
+
+        argus = Argus.of(self.app)
+        assert argus is not None
+        return argus.project(name)
+
     def send_chain(self, *signatures: Any) -> list[str]:
         """A chain; the ids of its parts."""
         result = chain(*signatures).apply_async()
@@ -59,6 +76,15 @@ class Bench:
             ids.insert(0, str(result.id))
         self.accepted += ids
         return ids
+
+    def send_chord(self, *header: Any) -> str:
+        """A chord over ``gather`` with an errback; the id of its body, which need not come to run."""
+        body = self.app.signature("gather").on_error(self.app.signature("errback"))
+        signatures = [one.clone() for one in header]
+        for one in signatures:
+            one.freeze()
+        self.accepted += [one.options["task_id"] for one in signatures]
+        return str(chord(signatures, body, app=self.app).apply_async().id)
 
     # What runs
 
@@ -80,8 +106,8 @@ class Bench:
         answers = self.app.control.add_consumer(queue, destination=[name], reply=True, timeout=T)
         assert answers, f"{name} did not answer"
 
-    def beat(self, name: str = "beat") -> Node:
-        return self._node(name, ["beat", "-s", str(self.folder / name), "-l", "INFO"], {})
+    def beat(self, name: str = "beat", **changes: Any) -> Node:
+        return self._node(name, ["beat", "-s", str(self.folder / name), "-l", "INFO"], changes)
 
     def command(self, name: str, *arguments: str) -> Node:
         """``celery argus …``, which ends by itself."""

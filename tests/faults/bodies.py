@@ -54,8 +54,9 @@ def register(app: Celery, setup: Setup) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def effect(self: Any, tag: str) -> None:
+        """Writes its row unless an earlier run has; on the first attempt only, is killed then."""
         note(self, "start", tag)
-        write_effect(tag)
+        write_effect(tag, once=True)
         if len(ledger.lines("start", tag)) == 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -67,6 +68,14 @@ def register(app: Celery, setup: Setup) -> None:
         write_effect(tag)
         note(self, "effect", tag)
         return tag
+
+    def broken(self: Any, tag: str) -> None:
+        note(self, "run", tag)
+        raise ValueError(tag)
+
+    def gather(self: Any, parts: list[str]) -> list[str]:
+        note(self, "gathered", "body", detail=",".join(parts))
+        return parts
 
     def readrow(self: Any, tag: str) -> int:
         with sa.create_engine(setup.store, poolclass=sa.NullPool).connect() as connection:
@@ -80,12 +89,14 @@ def register(app: Celery, setup: Setup) -> None:
     def errback(parent_id: str) -> None:
         ledger.note("errback", parent_id)
 
-    def write_effect(tag: str) -> None:
+    def write_effect(tag: str, *, once: bool = False) -> None:
         with _transaction(setup) as connection:
+            if once and rows_of(connection, tag):
+                return
             connection.execute(sa.insert(effects).values(tag=tag, token=_claim(setup)[0]))
 
     durable = _durable(setup)
-    for body in (quick, slow, endkill, fanout, effect, lastact, readrow, rare):
+    for body in (quick, slow, endkill, fanout, effect, lastact, readrow, rare, broken, gather):
         if body.__name__ not in setup.without:
             durable()(app.task(body, name=body.__name__, bind=True, shared=False))
     durable(max_losses=3)(app.task(selfkill, name="selfkill", bind=True, shared=False))

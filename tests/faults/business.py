@@ -20,6 +20,11 @@ def create(url: str) -> None:
     metadata.create_all(engine)
 
 
+def insert(connection: sa.Connection, tag: str) -> None:
+    """A row that a producer writes."""
+    connection.execute(sa.insert(effects).values(tag=tag, token=0))
+
+
 def tokens_of(url: str, tag: str) -> list[int]:
     """The tokens under which this tag's effect was written, in order."""
     with sa.create_engine(url, poolclass=sa.NullPool).connect() as connection:

@@ -4,6 +4,7 @@ pytest tests/faults -n 4                 the pairwise cover
 pytest tests/faults -n 4 --all           the whole matrix
 pytest tests/faults --stock              plain Celery: the cases have to fail
 pytest tests/faults --faults-report F    write the results as a table
+pytest tests/faults --faults-journal F   note each run in F as it ends, and leave out those that are noted there as ok
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from tests.faults import after, matrix, report
+from tests.faults import after, journal, matrix, report
 from tests.faults.bench import Bench
 from tests.faults.brokers import open_broker
 from tests.faults.matrix import Combination, Run
 from tests.faults.setup import TIMINGS, Setup
 from tests.faults.stores import open_store
 from tests.services import RabbitServer
-from tests.services.session import SERVICES, required
+from tests.services.session import SERVICES, need_tool, required
 
 STARTED: list[Any] = []
 RESULTS: list[report.Row] = []
@@ -36,10 +37,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--all", action="store_true", dest="faults_all", help="the whole fault matrix")
     group.addoption("--stock", action="store_true", dest="faults_stock", help="run on Celery without Argus")
     group.addoption("--faults-report", metavar="PATH", help="write the results of the fault bench to this file")
+    group.addoption("--faults-journal", metavar="PATH", help="note each run here; what is noted as ok is not run again")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "case(name, **needs): a failure case of the fault bench")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Noting(config.getoption("--faults-journal", None)))
 
 
 # The runs of each case
@@ -56,10 +60,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _runs(config: pytest.Config, one: matrix.Case) -> list[Run]:
     runs = matrix.whole() if config.getoption("faults_all", False) else matrix.cover()
-    mine = [run for run in runs if run.case == one.name]
+    done = _journal(config)
+    mine = [run for run in runs if run.case == one.name and not _is_ok(done.get((run.case, str(run.combination))))]
     if config.getoption("faults_stock", False):
         mine = [run for run in matrix.whole([one]) if run.combination.broker != "argus"][:1]
     return mine
+
+
+def _journal(config: pytest.Config) -> dict[tuple[str, str], report.Row]:
+    """As it was when the session began, for the controller and its xdist workers alike."""
+    path = config.getoption("--faults-journal", None)
+    if path and not hasattr(config, "faults_journal"):
+        config.faults_journal = journal.read(Path(path))  # type: ignore[attr-defined]
+    return getattr(config, "faults_journal", {})
+
+
+def _is_ok(row: report.Row | None) -> bool:
+    return row is not None and row.result == "ok"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -87,7 +104,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     path = session.config.getoption("--faults-report", None)
     if path and not hasattr(session.config, "workerinput"):
         title = "the whole matrix" if session.config.getoption("faults_all", False) else "a pairwise cover"
-        report.write(Path(path), RESULTS, title)
+        kept = session.config.getoption("--faults-journal", None)
+        report.write(Path(path), [*journal.read(Path(kept)).values()] if kept else RESULTS, title)
 
 
 def _shared(name: str) -> str | None:
@@ -119,6 +137,8 @@ def _needs(name: str) -> str:
 def bench(request: pytest.FixtureRequest, tmp_path: Path, at: Combination) -> Iterator[Bench]:
     """Broker, store, ledger and producer of one run; what it started is gone afterwards."""
     needs = dict(request.node.get_closest_marker("case").kwargs)
+    if needs.pop("faketime", False):
+        need_tool("faketime")
     own_store = needs.pop("own_store", False)
     if at.store != "sqlite" and not own_store:
         _needs(at.store)
@@ -188,11 +208,19 @@ def _name(item: pytest.Item) -> str:
     return str(marker.args[0]) if marker else item.name
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    for name, value in report.user_properties:
-        if name == "faults" and report.when == "call":
-            RESULTS.append(_row(value, report))
+class Noting:
+    """On the controller of a session: takes down what has ended."""
+
+    def __init__(self, kept: str | None) -> None:
+        self.path, self.commit = kept and Path(kept), journal.commit()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for name, value in report.user_properties:
+            if name == "faults" and report.when == "call":
+                RESULTS.append(row := _row(value, report, self.commit))
+                if self.path:
+                    journal.note(self.path, row)
 
 
-def _row(value: Any, made: pytest.TestReport) -> report.Row:
-    return report.Row(value[0], value[1], "ok" if made.passed else "FAILED", value[2])
+def _row(value: Any, made: pytest.TestReport, commit: str) -> report.Row:
+    return report.Row(value[0], value[1], "ok" if made.passed else "FAILED", value[2], commit)

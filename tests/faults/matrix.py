@@ -15,6 +15,9 @@ POOLS = ("prefork", "threads", "solo", "gevent")
 PREFORK = ("prefork",)
 PARALLEL = ("prefork", "threads", "gevent")
 SERVERS = ("postgres", "mariadb")
+NETWORKED = ("redis", "rabbitmq")
+ONE: dict[str, Sequence[str]] = {"acks": ("early",), "pools": ("threads",)}
+"""For what has nothing to do with how a worker runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +68,31 @@ CASES = (
     Case("11", "a stopped worker comes back after its lease"),
     Case("11-parent", "only the main process is stopped, for less than a TTL", pools=PREFORK, fails_on_stock=False),
     Case("12", "RabbitMQ restarts under a running task", brokers=("rabbitmq",), acks=("late",)),
+    Case("14", "the broker is away while a transaction enqueues", brokers=("redis", "rabbitmq")),
+    Case("14-killed", "a producer is killed between its commit and its publish"),
+    Case("15", "a task is enqueued in a transaction that stays open, and in one that is rolled back"),
     Case("17", "SIGTERM, then SIGKILL four seconds later"),
     Case("17-rolling", "five workers are replaced one by one under load", fails_on_stock=False),
+    Case("18", "the broker is away while a chain's first task ends", brokers=NETWORKED),
+    Case("18-end", "a child is killed between the end of a chain's first task and its completion", pools=PREFORK),
+    Case("19", "the child of a chord's slow header task is killed", pools=PREFORK),
+    Case("19-worker", "the worker of a chord's header is killed"),
+    Case("19-fails", "a header task of a chord fails for good", fails_on_stock=False),
+    Case("20", "bodies that enqueue, or write, are killed after it"),
+    Case("21", "a task is revoked before any worker runs"),
+    Case("21-eta", "a scheduled task is revoked, and its worker killed", fails_on_stock=False),
+    Case("21-running", "a running task is revoked"),
+    Case("22", "two beats on one schedule, and the broker away for two ticks", brokers=NETWORKED, **ONE),
+    Case("22-kill", "beat is killed between its insert and its publish", **ONE),
+    Case("23", "workers whose clocks are an hour off", stores=SERVERS),
     Case("24-fork", "the engine is used before the fork", pools=PREFORK, fails_on_stock=False),
     Case(
         "24-away", "the store restarts, then is away for two TTL", stores=SERVERS, pools=PARALLEL, fails_on_stock=False
     ),
     Case("X1", "200 lapsed rows, two sweeps and five boots at once", pools=PREFORK, fails_on_stock=False),
+    Case("X3", "8,000 tasks that are due later"),
     Case("X4", "a worker without the task's code", pools=PREFORK),
+    Case("X4-deadline", "no worker has the task's code", pools=PREFORK),
     Case("X5", "the hard time limit", pools=PREFORK),
 )
 

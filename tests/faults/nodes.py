@@ -27,7 +27,7 @@ class Node:
         self.may_exit = False
         self.log = folder / f"{name}.log"
         self.ledger = Ledger(setup.ledger)
-        environment = {**os.environ, **setup.environment(), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **setup.environment()}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "celery", "-A", "tests.faults.worker", *arguments],
@@ -54,8 +54,10 @@ class Node:
         return wait_for(self._ready_at, BOOT, f"{self.name} is ready")
 
     def _ready_at(self) -> float | None:
-        assert self.running, f"{self.name} exited {self.process.poll()} while booting:\n{self.tail()}"
-        return next((line.time for line in self.ledger.lines("ready", self.name) if line.pid == self.pid), None)
+        alive = self.running  # asked first: a task may kill it as soon as it is ready
+        ready = next((line.time for line in self.ledger.lines("ready", self.name) if line.pid == self.pid), None)
+        assert alive or ready is not None, f"{self.name} exited {self.process.poll()} while booting:\n{self.tail()}"
+        return ready
 
     def kill(self) -> float:
         """SIGKILL to the whole group: the machine died. Returns when."""

@@ -18,6 +18,7 @@ class Row:
     combination: str
     result: str
     recovery: float | None
+    commit: str = ""
 
 
 def write(path: Path, rows: Sequence[Row], title: str) -> None:
@@ -27,10 +28,11 @@ def write(path: Path, rows: Sequence[Row], title: str) -> None:
 def _head(rows: Sequence[Row], title: str) -> list[str]:
     failed = sum(row.result != "ok" for row in rows)
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    commits = sorted({row.commit for row in rows if row.commit})
     date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
     return [
         f"Fault bench, {title}: {len(rows) - failed} of {len(rows)} runs ok",
-        f"{date}, {machine}",
+        f"{date}, {machine}, " + (f"commit {', '.join(commits)}" if commits else "commit unknown"),
         "recovery: seconds from the fault until the work that it hit ran again",
     ]
 

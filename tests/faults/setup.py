@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tests.services import faketime
+
 VARIABLE = "ARGUS_FAULTS_SETUP"
 TIMINGS = {"lease_ttl": 6, "sweep_interval": 3, "dispatch_ttl": 3, "dispatch_ttl_max": 30}
 LEASE_TTL = 6
@@ -32,11 +34,15 @@ class Setup:
     conf: Mapping[str, Any] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     """Tasks this process does not know."""
+    clock: str = ""
+    """How far the wall clock of this process is off: ``+1h``."""
+    dies_recording: str = ""
+    """This process dies once, when it has recorded a task of this name and has not published it."""
     touch_store: bool = False
     """The main process uses the store before its pool forks."""
 
     def environment(self) -> dict[str, str]:
-        return {VARIABLE: json.dumps(asdict(self))}
+        return {VARIABLE: json.dumps(asdict(self)), **(faketime.environment(self.clock) if self.clock else {})}
 
     @classmethod
     def from_environment(cls) -> Setup:

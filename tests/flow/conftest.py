@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from argus_celery.context import in_hand
 from argus_celery.store.schema import metadata
 from tests.flow.faults import UnluckyStore
+from tests.flow.running import Log
 from tests.invariants import History, check
 from tests.store.bench import Bench
 
@@ -16,17 +18,41 @@ TIMES = {"lease_ttl": 6, "sweep_interval": 3, "dispatch_ttl": 3, "dispatch_ttl_m
 
 class FlowBench(Bench):
     store: UnluckyStore
+    history: History
 
 
 @pytest.fixture
 def bench(store_url: str) -> Iterator[FlowBench]:
     """The store's invariants are checked when the test is over."""
-    bench = _bench(store_url)
+    yield from _checked(store_url)
+
+
+@pytest.fixture
+def sqlite_bench(sqlite_store_url: str) -> Iterator[FlowBench]:
+    """For what no database has a part in."""
+    yield from _checked(sqlite_store_url)
+
+
+def _checked(url: str) -> Iterator[FlowBench]:
+    bench = _bench(url)
     metadata.create_all(bench.store.engine)
-    history = History(bench.store)
+    bench.history = History(bench.store)
     yield bench
-    history.check()
+    bench.history.check()
     bench.store.dispose()
+
+
+@pytest.fixture(autouse=True)
+def nobody_runs() -> Iterator[None]:
+    """A run that a test has begun does not outlive it."""
+    token = in_hand.set(None)
+    yield
+    in_hand.reset(token)
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
 
 
 @pytest.fixture
@@ -34,7 +60,7 @@ def other(bench: FlowBench) -> Iterator[FlowBench]:
     """Another process that shares the store and the broker."""
     other = _bench(bench.store.url.render_as_string(hide_password=False), bench)
     yield other
-    check(other.store)
+    check(other.store, bench.history.revived, bench.history.restarted)
     other.store.dispose()
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -29,6 +30,13 @@ class UnluckyStore(Store):
     def statement(self, work: Callable[[Connection], T]) -> T:
         self._reached()
         return self._answered(super().statement(work))
+
+    @contextmanager
+    def open(self) -> Iterator[Connection]:
+        self._reached()
+        with super().open() as connection:
+            yield connection
+        self._answered(None)
 
     def _reached(self) -> None:
         if self.away:

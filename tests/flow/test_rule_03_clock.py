@@ -52,6 +52,14 @@ def test_a_task_that_expired_in_the_broker_is_refused_and_then_ends_expired(benc
     assert bench.task(task_id).outcome == TaskState.EXPIRED
 
 
+def test_a_task_in_the_broker_ends_when_it_expires_and_not_when_its_dispatch_lapses(bench: FlowBench) -> None:
+    first, again = bench.enqueue(expires_in_ms=1_000), bench.enqueue(delay_ms=500, expires_in_ms=1_000)
+    bench.pass_time(0.6)
+    assert dispatch(bench.rt).dispatched == (again,)
+    bench.pass_time(0.5)
+    assert set(dispatch(bench.rt).ended) == {first, again}
+
+
 def test_a_task_that_expired_in_the_backlog_is_not_sent(bench: FlowBench) -> None:
     task_id = bench.enqueue(delay_ms=5_000, expires_in_ms=2_000)
     bench.pass_time(5.1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from argus_celery.flow.complete import complete
 from argus_celery.flow.deliver import pending
 from argus_celery.flow.dispatch import dispatch
@@ -43,6 +45,12 @@ def test_a_retry_is_no_loss(bench: FlowBench) -> None:
     assert counters(bench, claim.task_id) == (7, 0, 7)
 
 
+def test_a_task_that_was_replaced_was_not_retried(bench: FlowBench) -> None:
+    claim = bench.running()
+    retry(bench.rt, claim, new_task(id=claim.task_id), "replaced", retried=False)
+    assert counters(bench, claim.task_id) == (1, 0, 0)
+
+
 def test_a_hand_over_at_shutdown_is_neither(bench: FlowBench) -> None:
     claim = bench.running()
     for _ in range(7):
@@ -75,6 +83,14 @@ def test_a_task_that_lost_its_worker_too_often_is_dead_with_the_evidence(bench: 
     assert "signal 9 (pid 4711)" in row.error
     runs = reports.attempt_rows(bench.store, claim.task_id)
     assert [(one.holder, one.outcome, one.detail) for one in runs] == [("w1", "lost", "signal 9 (pid 4711)")] * 3
+
+
+@pytest.mark.parametrize(("own", "named"), [(1, "the task's own max_losses is 1"), (None, "argus_max_losses")])
+def test_a_dead_letter_names_the_limit_that_it_reached(bench: FlowBench, own: int | None, named: str) -> None:
+    claim = bench.running(max_losses=own)
+    while lapse(bench.rt, "w1", claim.task_id, claim.token, "signal 9") is TaskState.QUEUED:
+        claim = again(bench, claim.task_id)
+    assert named in bench.task(claim.task_id).error
 
 
 def test_retries_do_not_bring_a_task_nearer_to_its_death(bench: FlowBench) -> None:

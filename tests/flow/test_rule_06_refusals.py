@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from argus_celery import signals
-from argus_celery.flow.claim import adopt, claim
+from argus_celery.flow.claim import adopt, claim, refuse_stale
 from argus_celery.flow.complete import complete
 from argus_celery.flow.steer import pause
 from argus_celery.records import QUEUE, Delivery, Outcome, TaskState
@@ -74,3 +74,13 @@ def test_a_message_without_a_token_whose_id_is_known_is_refused_also_when_that_t
 
 def test_a_message_without_a_token_that_is_not_due_yet_waits_in_the_store(bench: FlowBench) -> None:
     assert adopt(bench.rt, new_task(delay_ms=10_000)) == 0
+
+
+def test_deliveries_that_a_claim_would_refuse_are_known_before_it(bench: FlowBench) -> None:
+    running, ended, waiting = bench.running(), bench.running(), bench.enqueue()
+    complete(bench.rt, ended, Outcome(TaskState.SUCCEEDED))
+    stale = {Delivery(running.task_id, 1), Delivery(ended.task_id, 1), Delivery(waiting, 2)}
+    before = everything(bench)
+    assert refuse_stale(bench.rt, [*stale, Delivery(waiting, 1)]) == stale
+    assert everything(bench) == before
+    assert bench.claim("w1", waiting) is not None

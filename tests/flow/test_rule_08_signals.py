@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from celery.utils.dispatch import Signal
 
 from argus_celery import signals
@@ -15,14 +16,17 @@ from argus_celery.flow.lapse import lapse
 from argus_celery.flow.release import release
 from argus_celery.flow.renew import renew
 from argus_celery.flow.restore import restore
-from argus_celery.flow.steer import close, open_project
+from argus_celery.flow.steer import cancel, close, open_project, pause, resume
+from argus_celery.flow.suspend import Wait, suspend
+from argus_celery.flow.tell import tell
 from argus_celery.records import HolderFacts, Outcome, TaskState
 from argus_celery.store import reports
+from argus_celery.store.schema import events
 from tests.flow.conftest import FlowBench
 from tests.store.bench import new_task
 
 ALL = {name: one for name, one in vars(signals).items() if isinstance(one, Signal)}
-SENT_BY_HOOKS = {"lease_lost"}
+SENT_BY_RUNS = {"lease_lost", "step_retried"}
 
 
 @pytest.fixture
@@ -59,6 +63,12 @@ def a_whole_life(bench: FlowBench) -> None:
     bench.running()
     bench.pass_time(7)
     dispatch(rt)
+    open_project(rt, "delta")
+    suspend(rt, bench.running(project="delta"), Wait("wait approved", "approved"))
+    tell(rt, "delta", "approved", b"1")
+    pause(rt, "delta")
+    resume(rt, "delta")
+    cancel(rt, "delta")
 
 
 def test_what_a_signal_reports_is_committed_when_it_is_sent(bench: FlowBench, receivers: Callable[..., None]) -> None:
@@ -75,13 +85,22 @@ def test_what_a_signal_reports_is_committed_when_it_is_sent(bench: FlowBench, re
         info = reports.project_info(bench.store, project)
         return str(info and info.status)
 
+    def is_paused(project: str) -> bool:
+        info = reports.project_info(bench.store, project)
+        return info is not None and info.paused
+
     expect(signals.project_opened, lambda project, **_: status(project) == "open")
     expect(signals.project_closed, lambda project, **_: status(project) == "closed")
     expect(signals.project_completed, lambda project, **_: status(project) == "completed")
     expect(signals.project_failed, lambda project, **_: status(project) == "failed")
+    expect(signals.project_paused, lambda project, **_: is_paused(project))
+    expect(signals.project_resumed, lambda project, **_: not is_paused(project))
+    expect(signals.project_cancelled, lambda project, **_: status(project) == "cancelled")
     expect(signals.task_enqueued, lambda task_id, **_: bench.task(task_id) is not None)
     expect(signals.task_dispatched, lambda task_id, token, **_: bench.lease(task_id).token == token)
     expect(signals.task_completed, lambda task_id, state, **_: bench.task(task_id).outcome == state)
+    expect(signals.task_suspended, lambda task_id, token, **_: _run_ended(bench, task_id, token))
+    expect(signals.project_told, lambda project, name, **_: name in _told(bench))
     expect(signals.task_failed, lambda task_id, **_: bench.task(task_id).outcome == "failed")
     expect(signals.task_dead, lambda task_id, **_: bench.task(task_id).outcome == "dead")
     expect(signals.lease_claimed, lambda task_id, holder, **_: bench.lease(task_id).holder == holder)
@@ -89,6 +108,11 @@ def test_what_a_signal_reports_is_committed_when_it_is_sent(bench: FlowBench, re
     expect(signals.lease_lapsed, lambda task_id, token, **_: _run_ended(bench, task_id, token))
     a_whole_life(bench)
     assert wrong == []
+
+
+def _told(bench: FlowBench) -> set[str]:
+    query = sa.select(events.c.name).where(events.c.sent_at.is_not(None))
+    return set(bench.store.statement(lambda connection: connection.execute(query).scalars().all()))
 
 
 def _run_ended(bench: FlowBench, task_id: str, token: int) -> bool:
@@ -107,7 +131,7 @@ def test_every_signal_of_the_flows_is_sent_with_the_payload_that_its_table_promi
     for signal in ALL.values():
         receivers(signal, note)
     a_whole_life(bench)
-    assert seen == {name: signal.providing_args for name, signal in ALL.items() if name not in SENT_BY_HOOKS}
+    assert seen == {name: signal.providing_args for name, signal in ALL.items() if name not in SENT_BY_RUNS}
 
 
 def test_a_receiver_that_raises_changes_nothing(bench: FlowBench, receivers: Callable[..., None]) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from argus_celery.errors import ProjectClosed
+from argus_celery.errors import LeaseLost, ProjectClosed
 from argus_celery.flow.claim import adopt
 from argus_celery.flow.complete import complete
 from argus_celery.flow.dispatch import dispatch
 from argus_celery.flow.enqueue import enqueue, record
 from argus_celery.flow.lapse import lapse
 from argus_celery.flow.release import release
+from argus_celery.flow.renew import renew
 from argus_celery.flow.retry import retry
-from argus_celery.flow.steer import cancel, close, open_project, pause, resume
+from argus_celery.flow.steer import _end_all, cancel, close, open_project, pause, reopen, resume
 from argus_celery.records import Claim, Outcome, TaskState
 from argus_celery.store import projects
 from tests.flow.conftest import FlowBench
@@ -91,6 +92,19 @@ def test_a_run_that_completes_after_the_cancel_keeps_its_outcome_and_nothing_fol
     check_all_ended(bench.store)
 
 
+def test_a_run_under_way_at_a_cancel_is_ended_and_told_by_its_next_renewal(bench: FlowBench) -> None:
+    going_on, run = bench.running("w1", project="other"), bench.running("w1")
+    cancel(bench.rt, "default")
+    claims = [(one.task_id, one.token) for one in (going_on, run)]
+    renewal = renew(bench.rt, "w1", claims)
+    assert (renewal.held, renewal.lost) == ({claims[0]}, {claims[1]})
+    assert bench.task(run.task_id).outcome == TaskState.CANCELLED
+    with pytest.raises(LeaseLost):
+        complete(bench.rt, run, Outcome(TaskState.SUCCEEDED))
+    complete(bench.rt, going_on, Outcome(TaskState.SUCCEEDED))
+    check_all_ended(bench.store)
+
+
 @pytest.mark.parametrize("how", ["retry", "release", "lapse", "nothing"])
 @pytest.mark.parametrize("paused", [False, True])
 def test_a_run_that_is_given_back_after_the_cancel_ends_cancelled(bench: FlowBench, how: str, paused: bool) -> None:
@@ -158,3 +172,61 @@ def test_a_cancel_under_way_makes_an_enqueue_wait_and_refuses_it(bench: FlowBenc
 
     assert meanwhile(bench.store, cancelling, refused)
     cancel(bench.rt, "default")
+
+
+def test_a_pause_that_stops_takes_back_what_runs_and_charges_nothing(bench: FlowBench) -> None:
+    rung: list[bool] = []
+    object.__setattr__(bench.rt, "ring", lambda: rung.append(True))
+    run, elsewhere = bench.running(max_losses=1), bench.running("w1", project="other")
+    pause(bench.rt, "default", stop=True)
+    assert rung == [True]
+    assert renew(bench.rt, "w1", [(run.task_id, run.token)]).lost == {(run.task_id, run.token)}
+    with pytest.raises(LeaseLost):
+        complete(bench.rt, run, Outcome(TaskState.SUCCEEDED))
+    assert bench.lease(run.task_id).holder == "" and not dispatch(bench.rt).dispatched
+    pause(bench.rt, "default", stop=True)
+    assert rung == [True]
+    resume(bench.rt, "default")
+    assert dispatch(bench.rt).dispatched == (run.task_id,)
+    again = bench.claim("w2", run.task_id)
+    assert again is not None and again.token > run.token
+    complete(bench.rt, again, Outcome(TaskState.SUCCEEDED))
+    row = bench.task(run.task_id)
+    assert (row.attempts, row.losses, row.retries) == (2, 0, 0)
+    complete(bench.rt, elsewhere, Outcome(TaskState.SUCCEEDED))
+    check_all_ended(bench.store)
+
+
+def test_a_resume_brings_work_back_in_the_order_in_which_it_came(bench: FlowBench) -> None:
+    object.__setattr__(bench.rt.settings, "dispatch_window", 2)
+    ids = []
+    for _ in range(4):
+        ids.append(bench.enqueue())
+        bench.pass_time(0.01)
+    claim = bench.claim("w1", ids[0])
+    assert claim is not None
+    pause(bench.rt, "default", stop=True)
+    resume(bench.rt, "default")
+    object.__setattr__(bench.rt.settings, "dispatch_window", 10)
+    assert dispatch(bench.rt).dispatched == tuple(ids)
+
+
+def test_a_cancel_that_meets_nothing_running_asks_nobody(bench: FlowBench) -> None:
+    rung: list[bool] = []
+    object.__setattr__(bench.rt, "ring", lambda: rung.append(True))
+    bench.enqueue()
+    cancel(bench.rt, "default")
+    assert not rung
+    bench.running(project="other")
+    cancel(bench.rt, "other")
+    assert rung == [True]
+
+
+def test_a_cancel_under_way_ends_nothing_of_what_the_reopened_project_takes(bench: FlowBench) -> None:
+    bench.enqueue()
+    cancel(bench.rt, "default")
+    reopen(bench.rt, "default")
+    task_id = bench.enqueue()
+    # The cancel's process was slow, and comes to its rows only now.
+    _end_all(bench.rt, open_project(bench.rt, "default"))
+    assert bench.claim("w1", task_id) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 
@@ -125,3 +126,40 @@ def test_on_sqlite_a_transaction_that_takes_half_the_ttl_is_rolled_back(shop: Fl
     with pytest.raises(StoreError, match="half of argus_lease_ttl"):
         slow()
     assert written(shop) == 0
+
+
+def test_on_mariadb_a_body_that_catches_a_deadlock_can_write_nothing_after_it(shop: FlowBench) -> None:
+    if shop.store.dialect_name != "mysql":
+        return  # PostgreSQL refuses whatever follows an error by itself, and SQLite knows no deadlock
+    with shop.store.engine.begin() as connection:
+        connection.execute(sa.insert(effects), [{"id": 1, "tag": "first"}, {"id": 2, "tag": "second"}])
+    claim, both_hold_one = shop.running(), threading.Barrier(2)
+
+    def careless() -> None:
+        with transaction(shop.rt, claim) as connection:
+            _touch(connection, 1)
+            both_hold_one.wait(timeout=20)
+            with pytest.raises(sa.exc.OperationalError, match="1213"):
+                _touch(connection, 2)
+            connection.execute(sa.insert(effects).values(tag="after"))
+
+    rival = threading.Thread(target=_cross, args=(shop, both_hold_one))
+    rival.start()
+    with pytest.raises(sa.exc.InvalidRequestError, match="closed transaction"):
+        careless()
+    rival.join(timeout=30)
+    assert written(shop) == 2
+
+
+def _touch(connection: sa.Connection, number: int) -> None:
+    connection.execute(sa.update(effects).where(effects.c.id == number).values(tag="touched"))
+
+
+def _cross(shop: FlowBench, both_hold_one: threading.Barrier) -> None:
+    """Lock the rows in the other order, having written so much that the other one is the victim; take all back."""
+    with shop.store.engine.connect() as connection:
+        connection.execute(sa.insert(effects), [{"tag": "many"} for _ in range(100)])
+        _touch(connection, 2)
+        both_hold_one.wait(timeout=20)
+        _touch(connection, 1)
+        connection.rollback()

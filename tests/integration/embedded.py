@@ -64,6 +64,13 @@ class Shop:
         until(lambda: self.task(task_id).state.ended, timeout, lambda: self.task(task_id))
         return self.task(task_id)
 
+    def ended_once_known(self, task_id: str) -> TaskInfo:
+        until(lambda: task_id in self.rows(), 15, self.rows)
+        return self.ended(task_id)
+
+    def until_logged(self, *entries: Any) -> None:
+        until(lambda: set(entries) <= set(self.log), 15, lambda: self.log)
+
     def drained(self, timeout: float = 20.0) -> None:
         until(lambda: not self._all(sa.select(leases.c.task_id)), timeout, lambda: self._all(sa.select(leases)))
 

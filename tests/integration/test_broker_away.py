@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from pathlib import Path
 
@@ -11,13 +10,7 @@ import pytest
 from argus_celery import durable, errors
 from argus_celery.records import TaskState
 from tests.integration.embedded import Shop, shop, until
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+from tests.services.server import free_port
 
 
 def _shop(store: str, broker: str, backend: str) -> Shop:
@@ -37,8 +30,8 @@ def _shop(store: str, broker: str, backend: str) -> Shop:
 def test_a_call_returns_quickly_and_is_recorded_while_the_broker_is_away(
     sqlite_store_url: str, scheme: str, backend: str
 ) -> None:
-    away = f"{scheme}://127.0.0.1:{_free_port()}/0"
-    made = _shop(sqlite_store_url, away, f"redis://127.0.0.1:{_free_port()}/1" if backend == "away" else backend)
+    away = f"{scheme}://127.0.0.1:{free_port()}/0"
+    made = _shop(sqlite_store_url, away, f"redis://127.0.0.1:{free_port()}/1" if backend == "away" else backend)
     made.argus.project("first")  # makes the tables
     made.app.connection_for_write()  # imports the transport
     for _ in range(3):
@@ -50,7 +43,7 @@ def test_a_call_returns_quickly_and_is_recorded_while_the_broker_is_away(
 
 @pytest.mark.redis
 def test_what_could_not_be_published_runs_once_the_broker_is_there(sqlite_store_url: str, redis_broker: str) -> None:
-    away = _shop(sqlite_store_url, f"redis://127.0.0.1:{_free_port()}/0", "argus://")
+    away = _shop(sqlite_store_url, f"redis://127.0.0.1:{free_port()}/0", "argus://")
     result = away.app.tasks["shop.add"].delay(1, 2)
     back = shop(sqlite_store_url, redis_broker)
     back.app.main = away.app.main

@@ -14,7 +14,10 @@ from celery import signals
 from celery.exceptions import Ignore, Reject
 
 from argus_celery import current, durable, errors
+from argus_celery.hooks import renewing
+from argus_celery.hooks.renewing import Renewing
 from argus_celery.records import TaskState
+from argus_celery.signals import lease_renewed
 from argus_celery.store import reports
 from argus_celery.store.schema import leases
 from tests.integration.embedded import Shop, shop, until
@@ -191,6 +194,35 @@ def test_reject_with_requeue_runs_again_without_a_loss(bench: Shop) -> None:
     assert bench.task(result.id).losses == 0
 
 
+def test_a_run_that_follows_a_rejected_one_is_told_that_its_message_was_delivered_before(bench: Shop) -> None:
+    @durable
+    @bench.app.task(shared=False, name="shop.once_more", bind=True)
+    def once_more(self: Any) -> str:
+        if not self.request.delivery_info["redelivered"]:
+            raise Reject(requeue=True)
+        return "second"
+
+    result = once_more.delay()
+    with bench.worker():
+        assert result.get(timeout=20) == "second"
+    assert bench.task(result.id).attempts == 2
+
+
+def test_a_task_rejected_for_good_has_failed_for_everyone(bench: Shop) -> None:
+    @durable
+    @bench.app.task(shared=False, name="shop.told")
+    def told(*args: Any) -> None:
+        bench.log.append("told")
+
+    with _signals() as seen, bench.worker():
+        result = bench.app.tasks["shop.say"].apply_async(("reject",), link_error=told.s())
+        with pytest.raises(Reject):
+            result.get(timeout=20)
+        bench.drained()
+        until(lambda: "task_failure" in seen)
+    assert bench.log == ["reject", "told"]
+
+
 def test_a_retry_that_cannot_be_sent_is_a_failure_that_everyone_is_told(bench: Shop) -> None:
     result = bench.app.tasks["shop.unsendable"].delay()
     with bench.worker():
@@ -244,3 +276,43 @@ def test_it_holds_in_the_pool(bench: Shop, pool: str) -> None:
     with bench.worker(pool):
         assert [result.get(timeout=20) for result in results] == [str(i) for i in range(10)]
     assert len(bench.log) == 10
+
+
+@pytest.mark.parametrize("pool", ["solo", "threads"])
+def test_a_worker_that_ends_inside_a_process_takes_its_threads_with_it(sqlite_store_url: str, pool: str) -> None:
+    bench = shop(sqlite_store_url, "argus://")
+    before = set(threading.enumerate())
+    with bench.worker(pool):
+        assert _argus_threads() - before
+    until(lambda: not _argus_threads() - before, told=lambda: _argus_threads() - before)
+
+
+def _argus_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("argus-")}
+
+
+@pytest.mark.parametrize("bench", ["argus://"], indirect=True)
+def test_a_run_that_ends_while_its_renewal_takes_long_has_not_lost_its_lease(
+    bench: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A starved process looks at its runs, and says what it has found when they are over."""
+    monkeypatch.setattr(Renewing, "_trust_of", lambda self, request: -1.0)
+    renewed = threading.Event()
+
+    def finish(**_: Any) -> None:
+        renewed.set()
+        bench.gate.set()  # type: ignore[attr-defined]
+        until(lambda: bench.lease(result.id) is None)
+
+    with bench.worker():
+        result = bench.app.tasks["shop.slow"].delay()
+        bench.until_logged("start")
+        lease_renewed.connect(finish)
+        try:
+            for one in renewing._at_work:
+                one.look()
+            assert renewed.wait(15)
+            assert result.get(timeout=15) == "slow"
+        finally:
+            lease_renewed.disconnect(finish)
+    assert "is lost; its run is told to stop" not in caplog.text

@@ -86,7 +86,7 @@ def _tasks(made: Shop) -> None:
             return self.replace(add.s(20, 1))
         if how == "chain":
             return self.replace(chain(add.s(1, 1), add.s(40)))
-        return self.replace(group(add.s(1, 1), add.s(2, 2)))
+        return self.replace(group([add.s(1, 1), add.s(2, 2)] if how == "group" else []))
 
     @durable
     @app.task(shared=False, name="shop.parent")
@@ -116,6 +116,7 @@ PATHS: dict[str, tuple[Callable[[Shop], Any], int]] = {
     "replace by one": (lambda s: s.app.tasks["shop.replaced"].delay("one"), 21),
     "replace by a chain": (lambda s: s.app.tasks["shop.replaced"].delay("chain"), 42),
     "replace by a group": (lambda s: s.app.tasks["shop.replaced"].delay("group"), [2, 4]),
+    "replace by nothing": (lambda s: s.app.tasks["shop.replaced"].delay("nothing"), []),
     "zlib and pickle-free json": (lambda s: s.app.tasks["shop.add"].apply_async((1, 2), compression="zlib"), 3),
 }
 

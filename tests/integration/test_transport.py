@@ -20,6 +20,7 @@ from celery import Celery, chord
 from celery.exceptions import TaskRevokedError
 from kombu import Connection, Consumer, Exchange, Queue
 
+from argus_celery.hooks import transport
 from argus_celery.store import messages
 from argus_celery.store.broker import broker
 from argus_celery.store.urls import store_url_of
@@ -70,6 +71,29 @@ def test_the_url_of_the_broker_names_the_store(given: str, store: str | None) ->
 def test_the_password_is_not_shown() -> None:
     connection = Connection("argus+postgresql+psycopg://me:secret@host/db")
     assert "secret" not in connection.as_uri()
+
+
+def test_after_a_take_more_is_fetched_when_half_of_the_room_is_free(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "REST", 1e9)
+    monkeypatch.setattr(transport, "LONGEST_REST", 60)
+    queue, got = Queue("q"), []
+    producer = connection.Producer()
+    for number in range(20):
+        producer.publish(number, routing_key="q", declare=[queue])
+    channel = connection.channel()
+    with Consumer(channel, [queue], on_message=got.append, prefetch_count=8):
+        for _ in range(8):
+            connection.drain_events(timeout=5)
+        got[0].ack()
+        with pytest.raises(TimeoutError):
+            connection.drain_events(timeout=0.2)
+        for message in got[1:4]:
+            message.ack()
+        for _ in range(4):
+            connection.drain_events(timeout=5)
+    assert [message.payload for message in got] == list(range(12))
 
 
 def test_prefetch_is_respected_and_an_ack_makes_room(connection: Connection) -> None:

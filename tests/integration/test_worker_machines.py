@@ -34,6 +34,16 @@ def test_a_killed_worker_is_taken_over_at_once_by_one_of_another_name(workers: B
     assert (ended.state, ended.losses) == (TaskState.SUCCEEDED, 1)
 
 
+def test_a_killed_worker_is_taken_over_at_the_next_sweep_by_one_that_runs_beside_it(workers: Bench) -> None:
+    node = workers.worker("first")
+    task_id = workers.send("slow", "k", 30)
+    workers.wait("start", "k")
+    workers.worker("second")
+    node.kill()
+    workers.wait("start", "k", count=2, within=15)
+    assert workers.task(task_id).losses == 1
+
+
 def test_a_warm_shutdown_gives_unstarted_messages_back_and_finishes_what_runs(workers: Bench) -> None:
     node = workers.worker("first")
     running = workers.send("slow", "run", 12)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from argus_celery.records import TaskState
-from tests.faults.ledger import wait_for
+from tests.faults.ledger import lasting, wait_for
 from tests.integration.workers import Bench, bench
 from tests.services import PostgresServer, ServiceMissing
 
@@ -71,3 +71,16 @@ def test_an_outage_beyond_the_ttl_tells_the_run_and_it_is_no_loss(workers: Bench
     assert (ended.state, ended.losses) == (TaskState.SUCCEEDED, 0)
     assert len(workers.ledger.lines("end", "o")) == 1
     assert node.running
+
+
+def test_an_outage_longer_than_the_progress_timeout_is_no_want_of_progress(
+    workers: Bench, postgres: PostgresServer
+) -> None:
+    workers.worker(settings={"lease_ttl": 30})
+    task_id = workers.send("steady", "s", 12)
+    workers.wait("start", "s")
+    postgres.stop()
+    lasting(5)
+    postgres.start()
+    ended = workers.wait_ended(task_id, within=40)
+    assert (ended.state, ended.attempts, ended.losses) == (TaskState.SUCCEEDED, 1, 0)

@@ -35,16 +35,27 @@ class Bench:
         self.app: Celery = make_app(self.setup, producer=True)
         self.store = Store(self.setup.store)
 
-    def worker(self, name: str = "w1", *, pool: str = "prefork", concurrency: int = 1, **setup: Any) -> Worker:
-        arguments = ["-A", "tests.integration.worker_bodies", "worker", "-n", f"{name}@test", "-P", pool]
-        node = Worker(
-            name,
-            replace(self.setup, pool=pool, **setup),
-            self.folder,
-            [*arguments, "-c", str(concurrency), "-l", "INFO", "--without-mingle", "--without-gossip"],
-        )
-        self.nodes.append(node)
+    def worker(
+        self, name: str = "w1", *arguments: str, pool: str = "prefork", concurrency: int = 1, **setup: Any
+    ) -> Worker:
+        """A worker that consumes by now. The pool "spawn" is prefork whose children are spawned."""
+        node = self.launch(name, *arguments, pool=pool, concurrency=concurrency, **setup)
         node.wait_ready()
+        return node
+
+    def launch(
+        self, name: str, *arguments: str, pool: str = "prefork", concurrency: int | None = 1, **setup: Any
+    ) -> Worker:
+        """A worker that boots."""
+        if pool == "spawn":
+            # A spawned child imports everything anew; on a busy machine that takes longer than the 4 s it is given.
+            spawned = {"worker_pool_start_method": "spawn", "worker_proc_alive_timeout": 60}
+            pool, setup["conf"] = "prefork", {**self.setup.conf, **spawned}
+        call = ["-A", "tests.integration.worker_bodies", "worker", "-n", f"{name}@test", "-P", pool]
+        size = [] if concurrency is None else ["-c", str(concurrency)]
+        options = ["-l", "INFO", "--without-mingle", "--without-gossip"]
+        node = Worker(name, replace(self.setup, pool=pool, **setup), self.folder, [*call, *size, *options, *arguments])
+        self.nodes.append(node)
         return node
 
     def send(self, name: str, *args: Any, **options: Any) -> str:

@@ -15,6 +15,7 @@ LIVES = {"sqlite": 40, "postgresql": 15, "mysql": 15}
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(480)
 def test_no_life_of_the_store_breaks_its_invariants(store_url: str) -> None:
     machine = type("ProtocolOnThisStore", (Protocol,), {"url": store_url})
     lives = int(os.environ.get("ARGUS_MODEL_EXAMPLES", LIVES[store_url.split("+")[0].split(":")[0]]))

@@ -28,6 +28,24 @@ class Known:
     newest: int = 0
     """The newest token that was granted."""
     ended: bool = False
+    after: tuple[str, ...] = ()
+    """What has to succeed before it runs."""
+    awaits: str | None = None
+    """The event that has to be told before it runs again."""
+
+
+class Still(Store):
+    """Its clock moves by ``clock_shift`` alone, so that a life goes the same way however slow the machine is."""
+
+    began = 0
+
+    @property
+    def now(self) -> sa.ColumnElement[int]:
+        return sa.literal_column(str(self.began + self.clock_shift), sa.BigInteger)
+
+
+class UnluckyStill(UnluckyStore, Still):
+    pass
 
 
 @dataclass
@@ -38,9 +56,10 @@ class World:
 
     def __post_init__(self) -> None:
         settings = Settings(store_url=self.url, max_losses=2, dispatch_window=self.window, **TIMES)
-        self.store: Store = Store(self.url, app_name="model")
-        self.unlucky_store = UnluckyStore(self.url, app_name="model")
+        self.store = Still(self.url, app_name="model")
+        self.unlucky_store = UnluckyStill(self.url, app_name="model")
         self._empty()
+        self._set_the_clock()
         self.rt = Runtime(self.store, settings, self.broker.publish)
         self.unlucky = Runtime(self.unlucky_store, settings, self.broker.publish)
 
@@ -49,6 +68,11 @@ class World:
         with self.store.engine.begin() as connection:
             for table in reversed(metadata.sorted_tables):
                 connection.execute(sa.delete(table))
+
+    def _set_the_clock(self) -> None:
+        now = sa.select(self.store.dialect.now())
+        self.store.began = self.store.statement(lambda connection: connection.execute(now).scalar_one())
+        self.unlucky_store.began = self.store.began
 
     def process(self, *, unlucky: bool) -> Runtime:
         """The process that makes the next call; an unlucky one loses its answer once."""
@@ -69,8 +93,7 @@ class World:
         self.unlucky_store.clock_shift = self.store.clock_shift
 
     def now(self) -> int:
-        now: int = self.store.statement(lambda connection: connection.execute(sa.select(self.store.now)).scalar_one())
-        return now
+        return self.store.began + self.store.clock_shift
 
     def row(self, task_id: str, table: sa.Table) -> Any:
         column = table.c.task_id if "task_id" in table.c else table.c.id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from tests.services.server import ServiceMissing
-from tests.services.session import SERVICES
+from tests.services.session import SERVICES, TOOLS
 
 
 def main() -> int:
@@ -14,6 +14,12 @@ def main() -> int:
         try:
             server_class().close()
             print(f"{name}: found")
+        except ServiceMissing as error:
+            missing = 1
+            print(f"{name}: {error}")
+    for name, find in TOOLS.items():
+        try:
+            print(f"{name}: {find()}")
         except ServiceMissing as error:
             missing = 1
             print(f"{name}: {error}")

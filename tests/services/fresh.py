@@ -8,23 +8,9 @@ import uuid
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-import sqlalchemy as sa
+from argus_celery.store.fresh import fresh_database
 
-
-@contextlib.contextmanager
-def fresh_database(server_url: str) -> Iterator[str]:
-    """An empty database on PostgreSQL or MariaDB; yields its SQLAlchemy URL."""
-    url = sa.make_url(server_url)
-    name = f"argus_test_{uuid.uuid4().hex[:12]}"
-    force = " WITH (FORCE)" if url.get_backend_name() == "postgresql" else ""
-    engine = sa.create_engine(url, poolclass=sa.NullPool, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.exec_driver_sql(f"CREATE DATABASE {name}")
-    try:
-        yield url.set(database=name).render_as_string(hide_password=False)
-    finally:
-        with engine.connect() as connection:
-            connection.exec_driver_sql(f"DROP DATABASE IF EXISTS {name}{force}")
+__all__ = ["fresh_database", "fresh_redis", "fresh_vhost"]
 
 
 @contextlib.contextmanager

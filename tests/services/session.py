@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 import pytest
 
+from tests.services import faketime
 from tests.services.mariadb import MariaServer
 from tests.services.postgres import PostgresServer
 from tests.services.rabbitmq import RabbitServer
@@ -20,6 +22,17 @@ SERVICES: dict[str, type[Server]] = {
     "mariadb": MariaServer,
     "rabbitmq": RabbitServer,
 }
+
+
+TOOLS: dict[str, Callable[[], object]] = {"faketime": faketime.library}
+
+
+def need_tool(name: str) -> None:
+    """Without it the test is skipped, or fails if ``ARGUS_TEST_REQUIRE`` names it."""
+    try:
+        TOOLS[name]()
+    except ServiceMissing as missing:
+        _missing(name, missing)
 
 
 @contextlib.contextmanager
@@ -40,16 +53,19 @@ def made_or_skipped(name: str) -> Server:
     try:
         return SERVICES[name]()
     except ServiceMissing as missing:
-        if name in required():
-            pytest.fail(f"{missing} (ARGUS_TEST_REQUIRE names {name})", pytrace=False)
-        pytest.skip(str(missing))
+        _missing(name, missing)
+
+
+def _missing(name: str, missing: ServiceMissing) -> NoReturn:
+    if name in required():
+        pytest.fail(f"{missing} (ARGUS_TEST_REQUIRE names {name})", pytrace=False)
+    pytest.skip(str(missing))
 
 
 def required() -> set[str]:
-    """The services without which the run must fail: ``ARGUS_TEST_REQUIRE=redis,postgres,…``"""
+    """The services and tools without which the run must fail: ``ARGUS_TEST_REQUIRE=redis,postgres,…``"""
     names = {name.strip() for name in os.environ.get("ARGUS_TEST_REQUIRE", "").split(",") if name.strip()}
-    if unknown := names - set(SERVICES):
-        raise pytest.UsageError(
-            f"ARGUS_TEST_REQUIRE: unknown {', '.join(sorted(unknown))}; known: {', '.join(SERVICES)}"
-        )
+    known = [*SERVICES, *TOOLS]
+    if unknown := names - set(known):
+        raise pytest.UsageError(f"ARGUS_TEST_REQUIRE: unknown {', '.join(sorted(unknown))}; known: {', '.join(known)}")
     return names

@@ -105,7 +105,7 @@ def fill(store: Store, finished: int, scheduled: int, tag: str = "") -> None:
 def _stands_alone(connection: Any) -> bool:
     """Is what this connection sends in autocommit?"""
     options = connection.get_execution_options()
-    return options.get("isolation_level") == "AUTOCOMMIT" or options.get("argus_begin", "BEGIN") is None
+    return options.get("isolation_level") == "AUTOCOMMIT" or not options.get("argus_begin", "BEGIN")
 
 
 @contextmanager

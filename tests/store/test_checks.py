@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
-from argus_celery.errors import BadTask, PayloadTooLarge
+from argus_celery.errors import BadTask, PayloadTooLarge, TaskNotFound
 from argus_celery.flow.enqueue import adopt, enqueue
-from argus_celery.store import reports
+from argus_celery.flow.forget import forget
+from argus_celery.flow.keep import PROJECT, keep
+from argus_celery.flow.revive import Knowledge, retry
+from argus_celery.records import TaskState
+from argus_celery.store import groups, reports, results
 from tests.store.bench import Bench, new_task
 
 BAD_NAMES = ["", "x" * 256, "nul\0", "lone \ud800 surrogate", "blank at the end ", 5, ("a",)]
@@ -23,6 +27,30 @@ def test_a_name_that_not_every_store_holds_is_refused(sqlite_bench: Bench, field
         with pytest.raises(BadTask, match=r"text|character|blank"):
             call()
     assert reports.all_projects(sqlite_bench.store) == []
+
+
+@pytest.mark.parametrize("value", BAD_NAMES)
+def test_an_id_that_no_store_holds_is_unknown_to_whoever_asks_for_it(bench: Bench, value: Any) -> None:
+    task = bench.enqueue()
+    assert set(results.read(bench.store, [value, task])) == {task}
+    assert results.read_ended(bench.store, [value]) == {}
+    assert reports.task_info(bench.store, value) is None
+    assert reports.project_info(bench.store, value) is None
+    assert groups.read(bench.store, value) is None
+    groups.delete(bench.store, value)
+    forget(bench.rt, [value])
+    with pytest.raises(TaskNotFound):
+        retry(bench.rt, "default", value, Knowledge(lambda name: None, lambda message: ()))
+
+
+@pytest.mark.parametrize("value", BAD_NAMES)
+def test_a_result_under_an_id_that_no_store_holds_is_refused_unless_its_task_never_comes(
+    bench: Bench, value: Any
+) -> None:
+    with pytest.raises(BadTask, match="task id"):
+        keep(bench.rt, value, "t", TaskState.SUCCEEDED, b"{}")
+    keep(bench.rt, value, "t", TaskState.FAILED, b"{}", abandoned=True)
+    assert reports.project_tasks(bench.store, PROJECT) == []
 
 
 @pytest.mark.parametrize("priority", [2**40, float("nan"), None, "high"])

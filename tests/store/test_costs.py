@@ -12,8 +12,8 @@ from argus_celery.flow.complete import complete, complete_many
 from argus_celery.flow.enqueue import enqueue
 from argus_celery.flow.renew import renew
 from argus_celery.flow.restore import probe, sweep
-from argus_celery.records import Delivery, Outcome, TaskState
-from argus_celery.store import leases
+from argus_celery.records import Claim, Delivery, Outcome, TaskState
+from argus_celery.store import backlog, leases, steps
 from argus_celery.store.engine import Store
 from tests.store.bench import Bench, counted, fill, new_task
 
@@ -40,6 +40,16 @@ def test_a_batch_of_tasks_is_enqueued_claimed_and_completed_in_one_transaction_e
         assert all(complete_many(warm.rt, [(one, DONE) for one in claims if one is not None]))
     assert count.transactions == 3
     assert len(claims) == 200
+
+
+def test_a_failure_in_a_project_without_a_policy_costs_what_a_success_does(warm: Bench) -> None:
+    ends = []
+    for state in (TaskState.SUCCEEDED, TaskState.FAILED):
+        claim = warm.running()
+        with counted(warm.store) as count:
+            complete(warm.rt, claim, Outcome(state, b"{}"))
+        ends.append((count.transactions, count.statements))
+    assert ends[0] == ends[1]
 
 
 def test_a_renewal_is_one_transaction_whatever_the_number_of_claims(warm: Bench) -> None:
@@ -75,9 +85,9 @@ def _touched_after(bench: Bench, fill: int, question: str) -> int:
     for _ in range(20):
         bench.enqueue(delay_ms=1, queue="celery")
     bench.pass_time(1)
-    level = leases.Level("celery", 0, 0)
+    level = backlog.Level("celery", 0, 0)
     work = {
-        "heads": lambda c: leases.heads(bench.store, c),
+        "heads": lambda c: backlog.heads(bench.store, c),
         "dispatch": lambda c: leases.due_waiting(bench.store, c, level, 10),
     }[question]
     return _rows_touched(bench.store, work)
@@ -139,13 +149,15 @@ def test_sqlite_goes_through_no_table(sqlite_store_url: str) -> None:
 
     sa.event.listen(store.engine, "before_cursor_execute", note)
     hot = [
-        lambda c: leases.heads(store, c),
-        lambda c: leases.due_waiting(store, c, leases.Level("q", 0, 0), 10),
+        lambda c: backlog.heads(store, c),
+        lambda c: leases.due_waiting(store, c, backlog.Level("q", 0, 0), 10),
         lambda c: leases.due_held(store, c, 10, workers_too=True),
         lambda c: leases.grant(store, c, "w1", "m", [Delivery("a", 1), Delivery("b", 1)]),
         lambda c: leases.renew(store, c, "w1", [("a", 2)]),
         lambda c: leases.lock_held(store, c, "w1", [("a", 2)]),
-        lambda c: leases.in_broker(c),
+        lambda c: backlog.in_broker(c),
+        lambda c: steps.insert(store, c, Claim("a", 2, "w1", 1, 30_000, 0.0), {"one": b"1", "two": None}),
+        lambda c: steps.names(c, "a"),
     ]
     for work in hot:
         store.transaction(work)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import pickle
+import sqlite3
 import threading
 import time
 
+import pymysql
 import pytest
 import sqlalchemy as sa
 
 from argus_celery.errors import StoreError, StoreUnavailable
-from argus_celery.store import reports
+from argus_celery.store import engine, reports
+from argus_celery.store.dialects import sqlite
 from argus_celery.store.engine import Store
 from argus_celery.store.schema import metadata, projects
 from tests.services import free_port
@@ -159,3 +162,55 @@ def test_a_report_reads_while_another_process_holds_the_writer(store: Store) -> 
 def test_a_driver_that_is_not_installed_is_named_with_the_extra_that_brings_it() -> None:
     with pytest.raises(StoreError, match=r"argus-celery\[mysql\]"):
         _ = Store("mysql+asyncmy://root@127.0.0.1/x").engine
+
+
+@pytest.mark.mariadb
+def test_on_mariadb_a_statement_is_one_round_trip_and_a_transaction_two_more(
+    mariadb_store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, trips = Store(sa.make_url(mariadb_store_url).set(drivername="mysql+pymysql")), []
+    one = lambda connection: connection.execute(sa.text("SELECT 1")).scalar()  # noqa: E731
+    store.statement(one)
+    send = pymysql.connections.Connection._execute_command
+    monkeypatch.setattr(
+        pymysql.connections.Connection,
+        "_execute_command",
+        lambda self, command, sql: (trips.append(sql), send(self, command, sql)),
+    )
+    store.statement(one)
+    assert trips == [b"SELECT 1"]
+    trips.clear()
+    store.read(one)
+    assert trips == [b"SELECT 1"]
+    trips.clear()
+    store.transaction(lambda connection: (one(connection), one(connection)))
+    assert trips == [b"BEGIN", b"SELECT 1", b"SELECT 1", "COMMIT"]
+
+
+def test_what_was_written_before_an_error_is_rolled_back(bench: Bench) -> None:
+    insert = sa.insert(projects).values(name="a", status="open", created_at=0)
+
+    def failing(connection: sa.Connection) -> None:
+        connection.execute(insert)
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        bench.store.transaction(failing)
+    names = bench.store.statement(lambda connection: connection.execute(sa.select(projects.c.name)).scalars().all())
+    assert "a" not in names
+
+
+def test_a_writer_that_does_not_let_go_is_waited_for_once(
+    sqlite_store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(engine, "PATIENCE", 0.5)
+    store = Store(sqlite_store_url)
+    store.transaction(lambda connection: None)
+    with sqlite3.connect(store.url.database or "") as other:
+        other.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable, match="locked"):
+            store.transaction(lambda connection: None)
+    assert time.monotonic() - began < 5
+    store.dispose()

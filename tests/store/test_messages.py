@@ -127,7 +127,7 @@ def test_a_reader_that_lives_keeps_its_mailbox_and_is_told_if_it_ended(store: St
 
 
 def test_a_reader_hears_of_a_message_within_a_second_and_of_nothing_else(store: Store) -> None:
-    mine = waking(store)
+    mine = waking(store, messages.CHANNEL)
     try:
         put(store, "x")
         until = time.monotonic() + 1

@@ -12,6 +12,7 @@ import pytest
 
 from argus_celery import cli
 from argus_celery.config import Settings
+from argus_celery.hooks.publish import OPTIONS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -52,8 +53,8 @@ def test_the_methods_it_shows_exist() -> None:
     assert all(hasattr(Current, name) for name in re.findall(r"`(\w+)(?:\(\))?`", told))
 
 
-def test_it_lists_the_commands_there_are() -> None:
-    assert re.findall(r"^celery -A shop argus (\w+) .* {3}", README, re.MULTILINE) == list(cli._COMMANDS)
+def test_the_commands_it_lists_exist() -> None:
+    assert set(re.findall(r"^celery -A shop argus (\w+) .* {3}", README, re.MULTILINE)) <= set(cli._COMMANDS)
 
 
 def test_the_files_it_leads_a_reader_to_exist() -> None:
@@ -62,11 +63,41 @@ def test_the_files_it_leads_a_reader_to_exist() -> None:
 
 
 def test_every_setting_and_its_default_is_in_the_table_and_no_other() -> None:
-    rows = re.findall(r"^\| `argus_(\w+)` \| (?:`([^`]*)`|(required)) \| \S", SETTINGS, re.MULTILINE)
+    rows = re.findall(r"^\| `argus_(\w+)` \| (?:`([^`]*)`|(required)) \| \S", SETTINGS.split("\n## ")[0], re.MULTILINE)
     told = {name: MISSING if required else ast.literal_eval(default) for name, default, required in rows}
     assert told == {field.name: field.default for field in fields(Settings)}
 
 
-def test_every_decision_is_linked_from_the_readme() -> None:
+def test_every_option_of_a_call_is_in_the_table_and_no_other() -> None:
+    table = SETTINGS.split("## Options of one call")[1]
+    rows = re.findall(r"^\| (`argus_\w+`(?:, `argus_\w+`)*) \|", table, re.MULTILINE)
+    assert sorted(re.findall(r"`argus_(\w+)`", "".join(rows))) == OPTIONS
+
+
+def test_every_decision_is_linked_from_the_readme_or_a_page_of_the_docs() -> None:
+    pages = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
     for page in (ROOT / "docs" / "decisions").glob("*.md"):
-        assert f"docs/decisions/{page.name}" in README
+        assert f"docs/decisions/{page.name}" in README or f"(decisions/{page.name})" in pages
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["async", "beat", "brokers", "limits", "neighbours", "projects", "steps", "testing", "timeline", "waiting"],
+)
+def test_every_row_of_a_table_names_a_test_that_exists(page: str) -> None:
+    found = re.findall(r"^\| (?!---).* \|$", (ROOT / "docs" / f"{page}.md").read_text(), re.MULTILINE)[1:]
+    rows = [row for row in found if not row.endswith("| test |")]  # the heads of further tables
+    named = [re.search(r"\| `(test_\w+)` \|$", row) for row in rows]
+    assert rows
+    assert all(named), [row for row, found in zip(rows, named, strict=True) if not found]
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert not [found[1] for found in named if found and f"def {found[1]}(" not in tests]
+
+
+def test_every_test_that_a_page_names_exists() -> None:
+    defined = {
+        name for file in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)\(", file.read_text())
+    }
+    pages = [ROOT / "docs" / f"{name}.md" for name in ("effects", "pools", "transactions")]
+    named = {name for page in pages for name in re.findall(r"`(test_\w+)`", page.read_text())}
+    assert named <= defined, named - defined

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, requires
 from pathlib import Path
 
 import pytest
@@ -64,6 +64,12 @@ def test_the_wheel_holds_every_module_and_migration(wheel: list[str]) -> None:
 def test_celery_finds_its_entry_point(group: str) -> None:
     (point,) = [point for point in entry_points(group=group) if point.name == "argus"]
     assert point.load() is not None
+
+
+def test_the_redis_extra_brings_what_kombu_needs_for_redis() -> None:
+    needed = {_name(line) for line in requires("kombu") or () if line.endswith('extra == "redis"')}
+    assert needed
+    assert needed <= set(map(_name, PROJECT["optional-dependencies"]["redis"]))
 
 
 def test_the_changelog_has_a_section_for_this_version() -> None:

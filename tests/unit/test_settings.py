@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from celery import Celery
+from celery.app.amqp import AMQP
 
 from argus_celery import Argus, errors
 
@@ -51,14 +52,27 @@ def test_making_argus_reads_no_configuration() -> None:
     assert not app.configured
 
 
+@pytest.mark.parametrize("never", [0, None])
+def test_a_deadline_that_is_never_is_told_from_one_that_was_not_set(never: int | None) -> None:
+    assert Argus(_app(argus_unknown_deadline=never), store=STORE).runtime.unknown_deadline_ms is None
+    assert Argus(_app(), store=STORE).runtime.unknown_deadline_ms == 24 * 3600 * 1000
+
+
 @pytest.mark.parametrize(
     ("conf", "told"),
     [
         ({"argus_lease_tll": 3}, "Did you mean argus_lease_ttl"),
         ({"argus_lease_ttl": 0}, "argus_lease_ttl must be above 0"),
+        ({"argus_unknown_deadlin": 3}, "Did you mean argus_unknown_deadline"),
+        ({"argus_unknown_deadline": -1}, r"argus_unknown_deadline must be 0 \(never\) or above"),
+        ({"argus_unknown_deadline": "day"}, "argus_unknown_deadline must be a number of seconds, or None"),
         ({"argus_lease_ttl": "30"}, "argus_lease_ttl must be a number"),
         ({"argus_max_losses": 0}, "argus_max_losses must be at least 1"),
         ({"argus_durable_tasks": "shop.*"}, "argus_durable_tasks must be a list"),
+        ({"argus_durable_tasks": ["celery.*"]}, "never durable"),
+        ({"argus_durable_tasks": ["shop.*", "argus.sweep"]}, "'argus.sweep' names only tasks of Celery or of Argus"),
+        ({"argus_catch_up": "two"}, "argus_catch_up must be one of"),
+        ({"argus_key_conflict": "eror"}, "argus_key_conflict must be one of"),
         ({"argus_dispatch_ttl": 700}, "argus_dispatch_ttl_max"),
     ],
 )
@@ -70,6 +84,15 @@ def test_a_bad_setting_is_refused_by_name(conf: dict[str, Any], told: str) -> No
 def test_an_unknown_keyword_is_refused() -> None:
     with pytest.raises(errors.SettingError, match="argus_lease_ttl"):
         Argus(_app(), store=STORE, lease_tl=3).settings
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [({"lease": 3}, "no option lease. Did you mean lease_ttl"), ({"x": 1}, "Known: lease_ttl, max")],
+)
+def test_an_unknown_option_of_the_decorator_is_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(errors.SettingError, match=told):
+        Argus.durable(**options)
 
 
 def test_a_missing_store_is_told_with_an_example() -> None:
@@ -126,6 +149,8 @@ def test_the_hooks_fit_the_installed_celery() -> None:
 
 
 def test_the_self_test_says_what_does_not_fit() -> None:
-    argus = Argus(_app(task_protocol=1), store=STORE)
-    with pytest.raises(errors.HookError, match="task_protocol must be 2"):
+    app = _app()
+    argus = Argus(app, store=STORE)
+    app.amqp = AMQP(app)
+    with pytest.raises(errors.HookError, match="amqp was replaced"):
         argus.check()

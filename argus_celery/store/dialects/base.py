@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -15,6 +16,8 @@ class Dialect:
     name: ClassVar[str]
     returning: ClassVar[bool] = True
     """Does UPDATE … RETURNING exist? Otherwise granted rows are read back by their mark."""
+    one_writer: ClassVar[bool] = False
+    """Does a transaction that writes keep all others out?"""
     minds_forks: ClassVar[bool] = False
     """Must a fork wait until no thread is in the store?"""
     conflict_codes: ClassVar[frozenset[str | int]] = frozenset()
@@ -32,8 +35,21 @@ class Dialect:
     def now(self) -> sa.ColumnElement[int]:
         raise NotImplementedError
 
-    def for_update(self, query: sa.Select[Any], *, skip_locked: bool = False) -> sa.Select[Any]:
-        return query.with_for_update(skip_locked=skip_locked)
+    def glob(self, column: sa.ColumnElement[Any], pattern: str) -> sa.ColumnElement[bool]:
+        """Does a text match, by the letter? ``*`` stands for any letters and ``?`` for one; nothing else is special."""
+        if not any(sign in pattern for sign in "*?"):
+            return column == pattern
+        return self._wild(column, pattern)
+
+    def _wild(self, column: sa.ColumnElement[Any], pattern: str) -> sa.ColumnElement[bool]:
+        literal = re.sub(r"[%_!]", r"!\g<0>", pattern)
+        return column.like(literal.replace("*", "%").replace("?", "_"), escape="!")
+
+    def for_update(
+        self, query: sa.Select[Any], *, skip_locked: bool = False, of: sa.Table | None = None
+    ) -> sa.Select[Any]:
+        """Lock the rows it finds, or those of one of its tables."""
+        return query.with_for_update(skip_locked=skip_locked, of=of)
 
     def lock_project(self, connection: Connection, project_id: int, *, exclusive: bool) -> None:
         """Many may hold it shared; steering (pause, resume, close, cancel, complete) excludes them. Until commit."""

@@ -19,6 +19,7 @@ BUSY_TIMEOUT_S = 30.0
 
 class SQLite(Dialect):
     name = "sqlite"
+    one_writer = True
     minds_forks = True
 
     def create_engine(self, url: URL) -> Engine:
@@ -43,7 +44,12 @@ class SQLite(Dialect):
         # unixepoch('subsec') came with 3.42; julianday is good to a tenth of a millisecond.
         return sa.literal_column("CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)", sa.BigInteger)
 
-    def for_update(self, query: sa.Select[Any], *, skip_locked: bool = False) -> sa.Select[Any]:
+    def _wild(self, column: sa.ColumnElement[Any], pattern: str) -> sa.ColumnElement[bool]:
+        return column.op("GLOB", is_comparison=True)(pattern.replace("[", "[[]"))  # LIKE would not mind the case
+
+    def for_update(
+        self, query: sa.Select[Any], *, skip_locked: bool = False, of: sa.Table | None = None
+    ) -> sa.Select[Any]:
         return query  # the transaction is the only writer already
 
     def lock_project(self, connection: Connection, project_id: int, *, exclusive: bool) -> None:

@@ -1,0 +1,165 @@
+"""Where in its task a run is, and how its steps are named there.
+
+A step is known by its name, never by its position. Inside a step or an item of ``each`` names begin with its path. The
+same name again gets a number; a call that fails gives its name back, with all that was named inside it, so that a
+repeat in this process asks for the same steps as a repeat in another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from argus_celery.errors import BadStep
+from argus_celery.store.names import LONGEST, fault_of
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection
+
+_KEPT = 200
+"""Letters that are kept of a path that is too long."""
+
+
+@dataclass(eq=False)
+class Scope:
+    """A stretch of the body: all of it, a step, an item of ``each``, or a transaction."""
+
+    names: Names
+    path: str = ""
+    in_step: bool = False
+    """Is a step of the user's running, somewhere around here?"""
+    connection: Connection | None = None
+    """That of the transaction around here: what is recorded here commits with it."""
+    taken: set[str] = field(default_factory=set)
+    recorded: dict[str, bytes | None] = field(default_factory=dict)
+    """What was recorded in here, for the case that it is asked for again in this run."""
+    calls: Counter[Any] = field(default_factory=Counter)
+    """How often each call of another task was made in here (``hooks.children``)."""
+
+    def within(self) -> Scope:
+        """A narrower one of the same path."""
+        return replace(self, taken=set(), recorded={})
+
+    def step(self, path: str) -> Scope:
+        """That of a step's function, each time it is called."""
+        return Scope(self.names, path, True, self.connection)
+
+    def item(self, path: str) -> Scope:
+        """That of an item: with all that is around it, it is given back; what is in the body itself is never."""
+        if self is self.names.root:
+            return Scope(self.names, path)
+        return replace(self, path=path, calls=Counter())
+
+
+_here: ContextVar[Scope | None] = ContextVar("argus_scope", default=None)
+
+
+class Names:
+    """The names that one run has taken. Threads of the body may take them at once."""
+
+    def __init__(self) -> None:
+        self.root = Scope(self)
+        self._taken: dict[str, tuple[str, Any]] = {}
+        """Full name → the same without its number, and the function it was taken for."""
+        self._next: dict[str, int] = {}
+        self._lock = Lock()
+
+    @property
+    def here(self) -> Scope:
+        """Where the caller is. A thread may bear what an earlier run has left in its context."""
+        scope = _here.get()
+        return scope if scope is not None and scope.names is self else self.root
+
+    def take(self, name: str, function: Any, scope: Scope | None = None) -> str:
+        """The full name of this call. Raises ``BadStep`` if another function has the name, or it is none."""
+        fault = fault_of(name)
+        if fault is not None:
+            raise BadStep(f"the name of a step {fault}")
+        scope = scope or self.here
+        base = fitting(f"{scope.path}/{name}" if scope.path else name)
+        with self._lock:
+            self._check_function(base, function)
+            full = self._free(base)
+            self._taken[full] = (base, function)
+            if scope is not self.root:
+                scope.taken.add(full)
+        return full
+
+    def _check_function(self, base: str, function: Any) -> None:
+        before = self._taken.get(base)
+        if before is not None and before[1] != function:
+            raise BadStep(
+                f"the step {base!r} has called {told(before[1])} in this run, and now {told(function)}:"
+                " give each its own name"
+            )
+
+    def _free(self, base: str) -> str:
+        number = self._next.get(base, 1)
+        while (full := numbered(base, number)) in self._taken:
+            number += 1
+        self._next[base] = number + 1
+        return full
+
+    def give_back(self, scope: Scope) -> None:
+        """What was named in here may be asked for again, from its beginning."""
+        with self._lock:
+            for full in scope.taken:
+                base, _ = self._taken.pop(full, (full, None))
+                self._next.pop(base, None)
+            scope.taken.clear()
+
+    def keep(self, scope: Scope, around: Scope) -> None:
+        """What was named in here is given back together with what is around it; the body itself never is."""
+        if around is not self.root:
+            around.taken |= scope.taken
+            around.recorded |= scope.recorded
+
+
+def enter(scope: Scope) -> Any:
+    """From here on the caller is in this scope. Hand the answer to ``leave``."""
+    return _here.set(scope)
+
+
+def leave(token: Any) -> None:
+    _here.reset(token)
+
+
+def move(before: Scope, after: Scope) -> None:
+    """Go from one scope to another, if the caller is in the first."""
+    if before.names.here is before:
+        _here.set(after)
+
+
+def fitting(path: str) -> str:
+    """A path that is too long ends with its digest."""
+    if len(path) <= LONGEST:
+        return path
+    return f"{path[:_KEPT]}…{hashlib.sha256(path.encode()).hexdigest()[:32]}"
+
+
+def numbered(base: str, number: int) -> str:
+    return base if number == 1 else fitting(f"{base}#{number}")
+
+
+def identity(function: Any) -> tuple[str, str, int]:
+    """What tells one function from another: not the object, which a body may make anew at each call."""
+    function = inmost(function)
+    named = function if hasattr(function, "__qualname__") else type(function)
+    code = getattr(function, "__code__", None)
+    return named.__module__ or "", named.__qualname__, code.co_firstlineno if code is not None else 0
+
+
+def inmost(function: Any) -> Any:
+    while isinstance(function, partial):
+        function = function.func
+    return function
+
+
+def told(function: tuple[str, str, int]) -> str:
+    module, name, line = function
+    return f"{module}.{name}" + (f" of line {line}" if "<lambda>" in name else "")

@@ -1,0 +1,226 @@
+"""Step: a named piece of a task whose value is kept, so that a later run reads it instead of doing it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Any
+
+from argus_celery.errors import BadStep, LeaseLost, PayloadTooLarge, StoreUnavailable
+from argus_celery.flow import complete, points, scope
+from argus_celery.flow import transaction as transactions
+from argus_celery.flow.outage import wait_out
+from argus_celery.flow.pieces import pieces
+from argus_celery.flow.runtime import Runtime
+from argus_celery.flow.scope import Names, Scope
+from argus_celery.records import FIRST_TOKEN, Claim
+from argus_celery.store import steps
+from argus_celery.store.engine import DuplicateRow
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection
+
+
+def record(rt: Runtime, claim: Claim, name: str, value: bytes | None, lost: Event | None = None) -> None:
+    """Keep the value of a step, in one statement under the claim.
+
+    Waits while the store is away, until ``lost`` is set. Raises ``LeaseLost``, with nothing written, if the claim is
+    not held any more.
+    """
+    record_all(rt, claim, {name: value}, lost)
+
+
+def record_all(rt: Runtime, claim: Claim, rows: Mapping[str, bytes | None], lost: Event | None = None) -> None:
+    """The same of several: all or none of each two hundred."""
+    for some in pieces(rows.items(), steps.AT_ONCE):
+        _record(rt, claim, dict(some), lost)
+
+
+def _record(rt: Runtime, claim: Claim, rows: Mapping[str, bytes | None], lost: Event | None) -> None:
+    def write() -> bool:
+        try:
+            return rt.store.statement(lambda connection: steps.insert(rt.store, connection, claim, rows))
+        except DuplicateRow:
+            # A commit whose answer was lost is no refusal.
+            if rt.store.statement(lambda connection: steps.are_mine(connection, claim, rows)):
+                return True
+            raise
+
+    try:
+        written = wait_out(write, lost.is_set if lost is not None else None)
+    except StoreUnavailable:
+        written = False  # the store did not come back while the lease could be trusted
+    if not written:
+        raise complete.lost(claim)
+
+
+def record_by(rt: Runtime, connection: Connection, claim: Claim, rows: Mapping[str, bytes | None]) -> None:
+    """The same in the transaction of this connection."""
+    for some in pieces(rows.items(), steps.AT_ONCE):
+        if not steps.insert(rt.store, connection, claim, dict(some)):
+            raise complete.lost(claim)
+
+
+@dataclass(frozen=True)
+class Codec:
+    """How values are kept: as results are."""
+
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
+
+
+class Steps:
+    """The steps of one run: those that earlier runs have left, and those it records."""
+
+    def __init__(
+        self, rt: Runtime, claim: Claim, lost: Event, codec: Codec, went_on: Callable[[], None] = lambda: None
+    ) -> None:
+        self.rt, self.claim, self.lost, self.codec = rt, claim, lost, codec
+        self.went_on = went_on
+        """Called when something was finished: it is progress."""
+        self.names = Names()
+        self._flushing = Lock()
+        self.unwritten: dict[str, None] = {}
+        """Finished items of ``each`` that are to be written with more of their kind."""
+        # Nobody was granted this task before its first run.
+        self._known: dict[str, bytes | None] | None = {} if claim.token == FIRST_TOKEN + 1 else None
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._known is not None
+
+    def load(self) -> dict[str, bytes | None]:
+        """What is known, read once; and again where this run cannot be sure what it has written."""
+        known = self._known
+        if known is None:
+            known = self._ask(lambda connection: steps.names(connection, self.claim.task_id))
+            if self.names.here.connection is None:  # else it may yet be rolled back
+                self._known = known
+        return known
+
+    def knows(self, name: str) -> bool:
+        return name in self.load()
+
+    def read(self, name: str) -> Any:
+        """The value of a step that is known."""
+        data = self.raw(name)
+        return None if data is None else self._decoded(name, data)
+
+    def raw(self, name: str) -> bytes | None:
+        """The same as it is kept."""
+        data = self.load()[name]
+        if data is None:
+            data = self._ask(lambda connection: steps.value(connection, self.claim.task_id, name))
+        return data
+
+    def _ask(self, query: Callable[[Connection], Any]) -> Any:
+        if (connection := self.names.here.connection) is not None:
+            return query(connection)
+        return wait_out(lambda: self.rt.store.statement(query), self.lost.is_set)
+
+    def _decoded(self, name: str, data: bytes) -> Any:
+        try:
+            return self.codec.decode(data)
+        except Exception as error:
+            raise BadStep(
+                f"task {self.claim.task_id}: the kept value of the step {name!r} cannot be read ({error});"
+                " was result_serializer changed? argus.project(…).restart() does the task's work anew"
+            ) from error
+
+    # --- recording -------------------------------------------------------------------------------------------------
+
+    def record(self, name: str, value: Any) -> Any:
+        """Keep the value; the answer is what a later run will read of it."""
+        data = self._encoded(name, value)
+        self.write({name: data})
+        return value if type(value) in _ALIKE else self.codec.decode(data)
+
+    def write(self, rows: Mapping[str, bytes | None], kind: points.Kind = points.Kind.STEP) -> None:
+        """By the transaction around here, if there is one."""
+        here = self.names.here
+        try:
+            if here.connection is not None:
+                record_by(self.rt, here.connection, self.claim, rows)
+            else:
+                record_all(self.rt, self.claim, rows, self.lost)
+                points.reached(kind, rows)
+        except LeaseLost:
+            self.lost.set()
+            raise
+        if here is not self.names.root:
+            here.recorded.update(
+                {name: data if data and len(data) <= steps.SMALL else None for name, data in rows.items()}
+            )
+        self.went_on()
+
+    def flush(self) -> None:
+        """Write the finished items that were not written yet."""
+        with self._flushing:  # of loops side by side none writes what another is writing
+            rows = dict(self.unwritten)
+            if rows:
+                self.write(rows, points.Kind.ITEM)
+                for name in rows:
+                    self.unwritten.pop(name, None)
+
+    def _encoded(self, name: str, value: Any) -> bytes:
+        try:
+            data = self.codec.encode(value)
+        except Exception as error:
+            raise BadStep(
+                f"task {self.claim.task_id}: the step {name!r} has run, but its value cannot be kept ({error});"
+                " return what result_serializer can write, such as a reference to the data"
+            ) from error
+        limit = self.rt.settings.max_payload
+        if len(data) > limit:
+            raise PayloadTooLarge(
+                f"task {self.claim.task_id}: the step {name!r} has run, but its value takes {len(data)} bytes, above"
+                f" argus_max_payload ({limit}), and was not kept: store the data elsewhere and return a reference,"
+                " or raise the setting"
+            )
+        return data
+
+    # --- where the run is ------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def inside(self, around: Scope, inner: Scope) -> Iterator[Scope]:
+        """What is named in the block is given back if it fails: a repeat asks for the same names."""
+        token = scope.enter(inner)
+        try:
+            yield inner
+        except BaseException as error:
+            self._undo(around, inner, error)
+            raise
+        else:
+            self.names.keep(inner, around)
+        finally:
+            scope.leave(token)
+
+    def _undo(self, around: Scope, inner: Scope, error: BaseException) -> None:
+        for name in inner.taken:
+            self.unwritten.pop(name, None)
+        self.names.give_back(inner)
+        if inner.connection is None:
+            if self._known is not None:
+                self._known |= inner.recorded
+        elif inner.recorded and (around.connection is not None or isinstance(error, StoreUnavailable)):
+            self._known = None  # not known before the transaction is over, or at all
+
+
+_ALIKE = frozenset({str, int, float, bool, type(None)})
+"""What every serializer gives back as it was."""
+
+
+@contextmanager
+def transaction(steps: Steps) -> Iterator[Connection]:
+    """``flow.transaction``, with the steps in it recorded by its connection: all commits together, or nothing does."""
+    around = steps.names.here
+    inner = around.within()
+    inner.calls = around.calls.copy()  # what is called again after a rollback is the same call
+    with steps.inside(around, inner), transactions.transaction(steps.rt, steps.claim) as connection:
+        inner.connection = connection
+        yield connection
+    around.calls |= inner.calls

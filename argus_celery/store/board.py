@@ -1,0 +1,90 @@
+"""What is going on in the whole store now: its live projects, its queues, its workers. Nothing here locks or writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from argus_celery.records import NOBODY, QUEUE, ProjectInfo, ProjectStatus
+from argus_celery.store.engine import Store
+from argus_celery.store.reports import by_most_alive, project_infos
+from argus_celery.store.schema import holders, leases, projects, queues
+
+c = leases.c
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLoad:
+    """One queue: what waits in the store, what the broker may hold, what runs."""
+
+    queue: str
+    waiting: int
+    due: int
+    """Of those that wait: what could be dispatched now."""
+    queued: int
+    running: int
+    oldest_due_at: int | None
+    """Since when the first of ``due`` could have been dispatched."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLoad:
+    """One worker incarnation that holds tasks, or was seen of late."""
+
+    id: str
+    node: str
+    host: str
+    pid: int
+    running: int
+    started_at: int
+    seen_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    now: int
+    projects: tuple[ProjectInfo, ...]
+    queues: tuple[QueueLoad, ...]
+    workers: tuple[WorkerLoad, ...]
+
+
+def board(store: Store, most: int = 100, unseen_ms: int = 60_000) -> Board:
+    """Up to ``most`` live projects and workers each, those with the most work first. It counts every lease."""
+
+    def read(connection: Connection) -> Board:
+        live = projects.c.status.in_((ProjectStatus.OPEN, ProjectStatus.CLOSED))
+        return Board(
+            now=int(connection.execute(sa.select(store.now)).scalar_one()),
+            projects=tuple(project_infos(connection, live, most, by_most_alive())),
+            queues=tuple(_queues(store, connection)),
+            workers=tuple(_workers(store, connection, most, unseen_ms)),
+        )
+
+    return store.read(read)
+
+
+def _queues(store: Store, connection: Connection) -> list[QueueLoad]:
+    waits = c.holder == NOBODY
+    due = sa.and_(waits, c.paused == 0, c.waits == 0, c.eligible_at <= store.now)
+    which = {"waiting": waits, "due": due, "queued": c.holder == QUEUE, "running": c.holder > QUEUE}
+    counted = [sa.func.count(sa.case((condition, 1))).label(name) for name, condition in which.items()]
+    oldest = sa.func.min(sa.case((due, c.eligible_at))).label("oldest_due_at")
+    query = sa.select(c.queue, *counted, oldest).group_by(c.queue).order_by(c.queue)
+    return [QueueLoad(**row._mapping) for row in connection.execute(query)]
+
+
+def _workers(store: Store, connection: Connection, most: int, unseen_ms: int) -> list[WorkerLoad]:
+    h = holders.c
+    running = sa.select(sa.func.count()).where(c.holder == h.id).scalar_subquery()
+    held = sa.select(h.id, h.node, h.host, h.pid, running.label("running"), h.started_at, h.seen_at).subquery()
+    known = sa.or_(held.c.running > 0, held.c.seen_at > store.now - unseen_ms)
+    query = sa.select(held).where(known).order_by(held.c.running.desc(), held.c.node).limit(most)
+    return [WorkerLoad(**row._mapping) for row in connection.execute(query)]
+
+
+def queue_names(store: Store) -> list[str]:
+    """Every queue that tasks were ever recorded under."""
+    names = sa.select(queues.c.queue).distinct().order_by(queues.c.queue)
+    return store.statement(lambda connection: list(connection.execute(names).scalars()))
