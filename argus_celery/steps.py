@@ -10,11 +10,11 @@ from dataclasses import fields
 from typing import Any
 
 from argus_celery.config import did_you_mean
-from argus_celery.context import steps_here
 from argus_celery.errors import BadStep, BadTask, SettingError
 from argus_celery.flow import perform
 from argus_celery.flow.trying import OPTIONS, StepOptions
 from argus_celery.hooks.keyed import check_key, check_named, value_of
+from argus_celery.run import steps_here
 from argus_celery.store.names import fault_of
 
 

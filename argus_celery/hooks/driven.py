@@ -16,12 +16,12 @@ from typing import Any
 
 from celery.exceptions import SoftTimeLimitExceeded
 
-from argus_celery.context import Run, in_hand
 from argus_celery.errors import BodyCancelled
 from argus_celery.hooks import greenlets
 from argus_celery.hooks.carried import CarriedCoroutine, carried_here
 from argus_celery.hooks.eventloop import EventLoop, event_loop
 from argus_celery.hooks.timelimits import NO_LIMITS, Clock, HardTimeLimit, Limits
+from argus_celery.run import Run, in_hand
 
 logger = logging.getLogger(__name__)
 

@@ -12,13 +12,13 @@ from typing import Any
 
 from celery._state import _task_stack
 
-from argus_celery.context import in_hand
 from argus_celery.errors import LeaseLost
 from argus_celery.flow.runtime import Runtime
 from argus_celery.hooks.fence import Fenced, RunLost
 from argus_celery.hooks.holder import holder
 from argus_celery.hooks.outbox import Execution
 from argus_celery.records import Claim
+from argus_celery.run import in_hand
 from argus_celery.store import leases
 
 

@@ -19,13 +19,13 @@ from celery._state import get_current_task
 from kombu.utils.encoding import ensure_bytes
 
 from argus_celery import signals
-from argus_celery.context import Run, in_hand, running
 from argus_celery.errors import LeaseLost
 from argus_celery.flow import complete, release, retry, suspend
 from argus_celery.flow.outage import wait_out
 from argus_celery.flow.suspend import Wait
 from argus_celery.hooks.clock import milliseconds
 from argus_celery.records import Claim, Message, NewChord, NewTask, Outcome
+from argus_celery.run import Run, in_hand, running
 from argus_celery.store.results import ResultRow
 
 

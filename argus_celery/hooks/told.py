@@ -30,8 +30,8 @@ from typing import Any
 
 from celery.signals import worker_process_init
 
-from argus_celery.context import Run, running
 from argus_celery.errors import LeaseLost
+from argus_celery.run import Run, running
 
 TOLD_DIR = "ARGUS_TOLD_DIR"
 FOLDER = "argus-told-"

@@ -20,7 +20,6 @@ from celery.app.trace import TraceInfo, trace_ok_t
 from celery.exceptions import Ignore, Reject
 from celery.states import FAILURE, IGNORED, REJECTED
 
-from argus_celery.context import in_hand, running
 from argus_celery.errors import LeaseLost, StoreUnavailable, Suspended
 from argus_celery.flow.claim import claim
 from argus_celery.flow.complete import lost
@@ -36,6 +35,7 @@ from argus_celery.hooks.outbox import Execution, execution_here
 from argus_celery.hooks.revocable import MetRevoked
 from argus_celery.hooks.timelimits import CutShort, HardTimeLimit
 from argus_celery.records import FIRST_TOKEN, TOKEN_HEADER, AttemptOutcome, Delivery
+from argus_celery.run import in_hand, running
 from argus_celery.store.reports import ClaimDetails
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from argus_celery.context import in_hand
+from argus_celery.run import in_hand
 from argus_celery.store.schema import metadata
 from tests.flow.faults import UnluckyStore
 from tests.flow.running import Log

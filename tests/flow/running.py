@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from argus_celery.context import Run, in_hand
 from argus_celery.flow.dispatch import dispatch
 from argus_celery.records import Claim
+from argus_celery.run import Run, in_hand
 from argus_celery.store.schema import steps
 
 if TYPE_CHECKING:

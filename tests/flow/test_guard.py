@@ -11,12 +11,13 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from argus_celery.context import Run, current, in_hand
+from argus_celery.context import current
 from argus_celery.errors import BadTransaction, LeaseLost
 from argus_celery.flow.complete import complete
 from argus_celery.flow.dispatch import dispatch
 from argus_celery.flow.renew import renew
 from argus_celery.records import Claim, Outcome, TaskState
+from argus_celery.run import Run, in_hand
 from argus_celery.store.setup import HEAD
 from tests.flow.conftest import FlowBench
 from tests.store.bench import counted

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from argus_celery.context import Run
 from argus_celery.errors import LeaseLost
 from argus_celery.flow import step
 from argus_celery.flow.claim import claim
@@ -15,6 +14,7 @@ from argus_celery.flow.release import release
 from argus_celery.flow.renew import renew
 from argus_celery.flow.transaction import transaction
 from argus_celery.records import AttemptOutcome, Claim, Delivery, TaskState
+from argus_celery.run import Run
 from argus_celery.store import reports
 from tests.flow.conftest import FlowBench
 from tests.store.bench import counted
