@@ -51,9 +51,9 @@ class Bench:
         self.accepted.append(result.id)
         return str(result.id)
 
-    def send_many(self, body: str, tags: Sequence[str], project: str, **options: Any) -> list[str]:
+    def send_many(self, body: str, tags: Sequence[str], project: str, *more: Any, **options: Any) -> list[str]:
         """Many calls of a task in one project."""
-        signatures = [self.app.tasks[body].s(tag).set(**options) for tag in tags]
+        signatures = [self.app.tasks[body].s(tag, *more).set(**options) for tag in tags]
         if self.setup.stock:
             results = [signature.apply_async() for signature in signatures]
         else:
