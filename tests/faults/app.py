@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from typing import Any
 
 from celery import Celery, signals
 
-from tests.faults.bodies import register
+from tests.faults import bodies
 from tests.faults.ledger import Ledger
 from tests.faults.setup import Setup
 
 
-def make_app(setup: Setup, *, producer: bool = False) -> Celery:
+def make_app(
+    setup: Setup, *, producer: bool = False, register: Callable[[Celery, Setup], None] = bodies.register
+) -> Celery:
     """Argus on this setup's broker and store; with ``setup.stock`` Celery as it comes."""
     app = Celery("faults", broker=setup.broker, set_as_current=not producer)
     app.conf.update(

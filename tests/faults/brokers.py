@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import kombu
@@ -15,6 +16,7 @@ from tests.services import RabbitServer, RedisServer, Server
 from tests.services.fresh import fresh_vhost
 
 QUEUE = "celery"
+ALL = 10**6
 
 
 class Broker:
@@ -40,7 +42,7 @@ class Broker:
         """Messages in the queue that no worker has been given."""
         raise NotImplementedError
 
-    def take(self) -> list[Any]:
+    def take(self, most: int = ALL) -> list[Any]:
         """The raw messages that wait in the queue, which stay there."""
         raise NotImplementedError
 
@@ -65,9 +67,9 @@ class Virtual(Broker):
     def ready(self) -> int:
         return int(self._with_channel(lambda channel: channel._size(QUEUE)))
 
-    def take(self) -> list[Any]:
+    def take(self, most: int = ALL) -> list[Any]:
         def read(channel: Any) -> list[Any]:
-            found = [channel._get(QUEUE) for _ in range(channel._size(QUEUE))]
+            found = [channel._get(QUEUE) for _ in range(min(most, channel._size(QUEUE)))]
             for message in found:
                 channel._put(QUEUE, message)
             return found
@@ -106,11 +108,11 @@ class Rabbit(Broker):
     def ready(self) -> int:
         return int(self._with_channel(lambda channel: channel.queue_declare(QUEUE, passive=True).message_count))
 
-    def take(self) -> list[Any]:
+    def take(self, most: int = ALL) -> list[Any]:
         """Got and not acked: they go back when the channel closes."""
 
         def read(channel: Any) -> list[Any]:
-            return list(iter(lambda: channel.basic_get(QUEUE), None))
+            return list(islice(iter(lambda: channel.basic_get(QUEUE), None), most))
 
         return list(self._with_channel(read))
 

@@ -26,6 +26,8 @@ class Line:
     token: int = 0
     attempt: int = 0
     detail: str = ""
+    clock: float = 0.0
+    """By the clock of this boot, which no fake time moves."""
 
 
 class Ledger:
@@ -33,7 +35,7 @@ class Ledger:
         self.path = Path(path)
 
     def note(self, event: str, tag: str, task_id: str = "", token: int = 0, attempt: int = 0, detail: str = "") -> None:
-        line = Line(event, tag, task_id, os.getpid(), time.time(), token, attempt, detail)
+        line = Line(event, tag, task_id, os.getpid(), time.time(), token, attempt, detail, time.monotonic())
         opened = os.open(self.path, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o644)
         try:
             os.write(opened, f"{json.dumps(asdict(line))}\n".encode())

@@ -22,6 +22,8 @@ BOOT = 40.0
 class Node:
     """One ``celery worker`` or ``celery beat``. The test may kill, stop and end it; nothing else may end it."""
 
+    program = ("-m", "celery", "-A", "tests.faults.worker")
+
     def __init__(self, name: str, setup: Setup, folder: Path, arguments: list[str]) -> None:
         self.name = name
         self.may_exit = False
@@ -30,7 +32,7 @@ class Node:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **setup.environment()}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "celery", "-A", "tests.faults.worker", *arguments],
+                [sys.executable, *self.program, *arguments],
                 cwd=folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,

@@ -1,0 +1,44 @@
+"""The plan of the faults: a seed and a number make one, with its victim and its length."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.chaos import killing, messages, network, servers, stopping
+from tests.chaos.fault import Fault
+from tests.chaos.options import Options
+
+KINDS: list[type[Fault]] = [
+    killing.KillChild,
+    killing.KillWorker,
+    killing.KillAllWorkers,
+    killing.TermWorker,
+    killing.SkewWorker,
+    killing.KillBeat,
+    killing.KillProducer,
+    stopping.StopWorker,
+    stopping.StopMain,
+    servers.RestartBroker,
+    servers.FreezeBroker,
+    servers.RestartStore,
+    servers.FreezeStore,
+    servers.LockStore,
+    network.CutBroker,
+    network.StallBroker,
+    network.CutStore,
+    network.StallStore,
+    messages.Flush,
+    messages.Copy,
+    messages.Replay,
+]
+
+
+def fault(options: Options, number: int) -> Fault:
+    random = Random(f"{options.seed}/fault/{number}")
+    kinds = [one for one in KINDS if _fits(one, options)]
+    [kind] = random.choices(kinds, [one.weight for one in kinds])
+    return kind(random)
+
+
+def _fits(kind: type[Fault], options: Options) -> bool:
+    return options.broker in (kind.brokers or (options.broker,)) and options.store in (kind.stores or (options.store,))

@@ -1,0 +1,36 @@
+"""What one run is made of. The seed decides what the command line leaves open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from tests.faults.matrix import ACKS
+
+POOLS = ("prefork", "prefork", "threads")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    broker: str = "argus"
+    store: str = "sqlite"
+    workers: int = 4
+    minutes: float = 1.0
+    """How long work is sent; what is under way then is waited for."""
+    seed: int = 1
+    backlog: int = 150
+    """Tasks that are sent and have not ended, at most."""
+    gap: tuple[int, int] = (30, 200)
+    """Tasks that end between one fault and the next."""
+
+    @property
+    def place(self) -> str:
+        return f"{self.broker}-{self.store}"
+
+    @property
+    def ack(self) -> str:
+        return Random(f"{self.seed}/ack").choice(ACKS)
+
+    def pool(self, number: int) -> str:
+        """Of the worker of this number. The first has processes, whose children can be killed."""
+        return POOLS[0] if number == 1 else Random(f"{self.seed}/pool/{number}").choice(POOLS)

@@ -1,0 +1,33 @@
+"""How far the work is: the ledger, read on as it grows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.faults.ledger import Line
+
+DONE = ("run", "end")
+"""What a body notes when its work is done."""
+
+
+class Progress:
+    def __init__(self, ledger: str | Path) -> None:
+        self.path = Path(ledger)
+        self.lines: list[Line] = []
+        self.done: set[str] = set()
+        """Tags of what was done at least once."""
+        self._offset = 0
+
+    def read_on(self) -> list[Line]:
+        """The lines that were written since."""
+        if not self.path.exists():
+            return []
+        with self.path.open("rb") as file:
+            file.seek(self._offset)
+            whole, _, _ = file.read().rpartition(b"\n")
+        self._offset += len(whole) + bool(whole)
+        new = [Line(**json.loads(one)) for one in whole.splitlines()]
+        self.lines += new
+        self.done.update(line.tag for line in new if line.event in DONE)
+        return new

@@ -1,0 +1,37 @@
+"""One seed is one run: the same work and the same faults, each of them on every place where it makes sense."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from tests.chaos.fault import Fault
+from tests.chaos.faults import KINDS, fault
+from tests.chaos.options import Options
+from tests.chaos.work import KINDS as PIECES
+from tests.chaos.work import piece
+from tests.faults.matrix import BROKERS, STORES
+
+
+def told(one: Fault) -> tuple[str, int, float]:
+    return one.name, one.choice, one.seconds
+
+
+def test_a_seed_makes_the_same_work_and_the_same_faults_again() -> None:
+    one, other = Options(seed=5), Options(seed=6)
+    drawn = [told(fault(one, number)) for number in range(50)]
+    assert drawn == [told(fault(one, number)) for number in range(50)]
+    assert drawn != [told(fault(other, number)) for number in range(50)]
+    sent = [piece(5, number).expected() for number in range(200)]
+    assert sent == [piece(5, number).expected() for number in range(200)]
+    assert sent != [piece(6, number).expected() for number in range(200)]
+
+
+def test_every_kind_of_work_and_of_fault_comes_up() -> None:
+    assert {type(piece(1, number)) for number in range(2000)} == set(PIECES)
+    places = [Options(broker=broker, store=store) for broker, store in product(BROKERS, STORES)]
+    assert {type(fault(place, number)) for place in places for number in range(2000)} == set(KINDS)
+
+
+def test_no_two_pieces_share_a_tag() -> None:
+    tags = [one.tag for number in range(2000) for one in piece(1, number).expected()]
+    assert len(tags) == len(set(tags))
