@@ -7,13 +7,14 @@ from typing import Any
 
 from argus_celery.config import counted
 from argus_celery.doctor.findings import Check, Finding, Level
+from argus_celery.hooks.holder import is_dead_seen_from_here
 from argus_celery.hooks.loop import SEEN_INTERVAL
 from argus_celery.store import backlog, holders, inspection, pruning, waits
 from argus_celery.store.pruning import Ages
 
 ANSWER = 1.0
 """Seconds that workers are given to answer."""
-ALIVE_MS = round(3 * SEEN_INTERVAL * 1000)
+ALIVE_MS = round(1.5 * SEEN_INTERVAL * 1000)
 DAY_MS = 24 * 3600 * 1000
 HOUR_MS = 3600 * 1000
 SHOWN = 5
@@ -24,14 +25,14 @@ def consumers(argus: Any) -> Iterator[Finding]:
     """Each queue with work has a worker that consumes it."""
     store = argus.runtime.store
     queues = store.statement(inspection.queues_with_work)
-    alive = store.statement(lambda connection: holders.alive(store, connection, ALIVE_MS))
+    alive = _alive(argus)
     if not alive:
         level = Level.WARNING if queues else Level.OK
         waiting = f", and {_waiting(sum(queues.values()))}" if queues else ""
         yield Finding(
             level,
             CONSUMERS.name,
-            f"no worker with Argus was seen for {ALIVE_MS // 1000} s{waiting}",
+            f"no worker with Argus is there{waiting}",
             f"start one: celery -A {argus.app.main or 'your_app'} worker -Q {','.join(sorted(queues))}"
             if queues
             else "",
@@ -73,7 +74,7 @@ def names(argus: Any) -> Iterator[Finding]:
     answers = _asked(argus, "registered") if living else {}
     known = {name.partition(" [")[0] for of_one in answers.values() for name in of_one or ()}
     strange = {name: count for name, count in living.items() if name not in known and name not in {m.name for m in met}}
-    silent = sorted(store.statement(lambda c: holders.alive(store, c, ALIVE_MS)) - answers.keys())
+    silent = sorted(_alive(argus) - answers.keys())
     if strange and (silent or not answers):
         yield _silent(NAMES, f"whether somebody knows {_few(strange)}", silent)
     for name, count in sorted(strange.items()) if answers and not silent else ():
@@ -157,6 +158,13 @@ def endless(argus: Any) -> Iterator[Finding]:
         )
     if not found:
         yield ENDLESS.ok("no task has waited for an event for more than a day without a timeout")
+
+
+def _alive(argus: Any) -> set[str]:
+    """The nodes of workers that were seen of late, and have neither signed off nor died where this process can tell."""
+    store = argus.runtime.store
+    lately = store.statement(lambda connection: holders.lately(store, connection, ALIVE_MS))
+    return {one.node for one in lately if not is_dead_seen_from_here(one)}
 
 
 def _waiting(count: int) -> str:

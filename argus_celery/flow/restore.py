@@ -56,3 +56,8 @@ def nodes(rt: Runtime, ids: Collection[str]) -> dict[str, str]:
 def seen(rt: Runtime, holder: str) -> None:
     """Note that this worker lives."""
     rt.store.statement(lambda connection: holders.seen(rt.store, connection, holder))
+
+
+def sign_off(rt: Runtime, holder: str) -> None:
+    """Note that this worker has stopped."""
+    rt.store.statement(lambda connection: holders.sign_off(rt.store, connection, holder))

@@ -47,9 +47,13 @@ def main_pid() -> int:
 
 def facts(node: str) -> HolderFacts:
     """What this main process tells others about itself, so that they can prove its death later."""
+    return _facts(holder(), node)
+
+
+def _facts(identity: str, node: str) -> HolderFacts:
     pid = os.getpid()
     return HolderFacts(
-        id=holder(),
+        id=identity,
         node=node,
         host=socket.gethostname(),
         pid=pid,
@@ -69,6 +73,11 @@ def is_provably_dead(other: HolderFacts, me: HolderFacts) -> bool:
     if (other.pid, other.process_start) == (me.pid, me.process_start):
         return True  # this very process was that worker, until it executed itself anew
     return _is_gone(other.pid, other.process_start)
+
+
+def is_dead_seen_from_here(other: HolderFacts) -> bool:
+    """The same, for a process that claims nothing, as a doctor; a worker may live in it."""
+    return _comparable(other, _facts("", "")) and _is_gone(other.pid, other.process_start)
 
 
 def _comparable(other: HolderFacts, me: HolderFacts) -> bool:

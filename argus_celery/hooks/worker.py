@@ -20,6 +20,7 @@ from celery.signals import worker_shutdown
 from celery.worker import state
 
 from argus_celery.errors import ArgusError
+from argus_celery.flow import restore
 from argus_celery.flow.release import release
 from argus_celery.hooks import control, expired, holder, signalling, stamps, told
 from argus_celery.hooks.attached import attached
@@ -128,6 +129,7 @@ class Station(bootsteps.StartStopStep):
         self.renewing.stop()
         try:
             release(self.loop.rt, self.loop.me.id, sorted(cut_off | self._in_hand()), "the worker was stopped")
+            restore.sign_off(self.loop.rt, self.loop.me.id)
         except ArgusError as error:
             logger.error("argus: %s; what was in hand here will lapse by itself", error)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from argus_celery.records import NOBODY, QUEUE, ProjectInfo, ProjectStatus
+from argus_celery.records import NOBODY, QUEUE, HolderFacts, ProjectInfo, ProjectStatus
 from argus_celery.store.engine import Store
 from argus_celery.store.reports import by_most_alive, project_infos
 from argus_celery.store.schema import holders, leases, projects, queues
@@ -31,7 +33,7 @@ class QueueLoad:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLoad:
-    """One worker incarnation that holds tasks, or was seen of late."""
+    """One worker incarnation that holds tasks, or was seen of late and has not signed off."""
 
     id: str
     node: str
@@ -40,6 +42,9 @@ class WorkerLoad:
     running: int
     started_at: int
     seen_at: int
+    """Its last sign of life: it was seen, or renewed what it holds."""
+    died: bool = False
+    """It surely is not there any more; what it holds is still to be handed on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +55,13 @@ class Board:
     workers: tuple[WorkerLoad, ...]
 
 
-def board(store: Store, most: int = 100, unseen_ms: int = 60_000) -> Board:
-    """Up to ``most`` live projects and workers each, those with the most work first. It counts every lease."""
+def board(
+    store: Store, is_dead: Callable[[HolderFacts], bool] = lambda _: False, most: int = 100, unseen_ms: int = 45_000
+) -> Board:
+    """Up to ``most`` live projects and workers each, those with the most work first. It counts every lease.
+
+    A worker that ``is_dead`` says to be gone is on it while it holds something.
+    """
 
     def read(connection: Connection) -> Board:
         live = projects.c.status.in_((ProjectStatus.OPEN, ProjectStatus.CLOSED))
@@ -59,7 +69,7 @@ def board(store: Store, most: int = 100, unseen_ms: int = 60_000) -> Board:
             now=int(connection.execute(sa.select(store.now)).scalar_one()),
             projects=tuple(project_infos(connection, live, most, by_most_alive())),
             queues=tuple(_queues(store, connection)),
-            workers=tuple(_workers(store, connection, most, unseen_ms)),
+            workers=tuple(_workers(store, connection, is_dead, most, unseen_ms)),
         )
 
     return store.read(read)
@@ -75,13 +85,22 @@ def _queues(store: Store, connection: Connection) -> list[QueueLoad]:
     return [QueueLoad(**row._mapping) for row in connection.execute(query)]
 
 
-def _workers(store: Store, connection: Connection, most: int, unseen_ms: int) -> list[WorkerLoad]:
-    h = holders.c
-    running = sa.select(sa.func.count()).where(c.holder == h.id).scalar_subquery()
-    held = sa.select(h.id, h.node, h.host, h.pid, running.label("running"), h.started_at, h.seen_at).subquery()
-    known = sa.or_(held.c.running > 0, held.c.seen_at > store.now - unseen_ms)
-    query = sa.select(held).where(known).order_by(held.c.running.desc(), held.c.node).limit(most)
-    return [WorkerLoad(**row._mapping) for row in connection.execute(query)]
+def _workers(
+    store: Store, connection: Connection, is_dead: Callable[[HolderFacts], bool], most: int, unseen_ms: int
+) -> list[WorkerLoad]:
+    running = sa.select(sa.func.count()).where(c.holder == holders.c.id).scalar_subquery()
+    renewed = sa.select(sa.func.max(c.eligible_at - c.ttl)).where(c.holder == holders.c.id).scalar_subquery()
+    held = sa.select(holders, running.label("running"), renewed.label("renewed_at")).subquery()
+    lately = sa.and_(held.c.left_at.is_(None), held.c.seen_at > store.now - unseen_ms)
+    query = sa.select(held).where(sa.or_(held.c.running > 0, lately))
+    loads = [_worker(row, is_dead) for row in connection.execute(query.order_by(held.c.running.desc(), held.c.node))]
+    return [one for one in loads if one.running or not one.died][:most]
+
+
+def _worker(row: Any, is_dead: Callable[[HolderFacts], bool]) -> WorkerLoad:
+    facts = HolderFacts(**{name: getattr(row, name) for name in HolderFacts.__dataclass_fields__})
+    seen_at = max(row.seen_at, row.renewed_at or 0)
+    return WorkerLoad(row.id, row.node, row.host, row.pid, row.running, row.started_at, seen_at, is_dead(facts))
 
 
 def queue_names(store: Store) -> list[str]:

@@ -17,7 +17,7 @@ DAY_MS = 24 * 3600 * 1000
 
 
 def register(store: Store, connection: Connection, facts: HolderFacts) -> None:
-    """Note a worker that has just started; doing it twice changes nothing."""
+    """Note a worker that has just started; doing it twice changes nothing. One that had signed off is back."""
     row = asdict(facts)
     if not seen(store, connection, facts.id):
         times = {"started_at": store.now, "seen_at": store.now, "skew_ms": _skew(store)}
@@ -25,8 +25,13 @@ def register(store: Store, connection: Connection, facts: HolderFacts) -> None:
 
 
 def seen(store: Store, connection: Connection, holder: str) -> bool:
-    statement = sa.update(holders).where(holders.c.id == holder).values(seen_at=store.now, skew_ms=_skew(store))
-    return connection.execute(statement).rowcount > 0
+    values = {"seen_at": store.now, "skew_ms": _skew(store), "left_at": None}
+    return connection.execute(sa.update(holders).where(holders.c.id == holder).values(**values)).rowcount > 0
+
+
+def sign_off(store: Store, connection: Connection, holder: str) -> None:
+    """This worker has stopped, and nobody is to wait until it is not seen any more."""
+    connection.execute(sa.update(holders).where(holders.c.id == holder).values(left_at=store.now))
 
 
 def _skew(store: Store) -> sa.ColumnElement[int]:
@@ -41,18 +46,19 @@ def clocks(store: Store, connection: Connection) -> dict[str, int]:
     return {row.host: int(row.skew_ms) for row in rows}
 
 
-def alive(store: Store, connection: Connection, within_ms: int) -> set[str]:
-    """The nodes of workers that were seen so lately."""
-    query = sa.select(holders.c.node).where(holders.c.seen_at > store.now - within_ms)
-    return set(connection.execute(query).scalars())
+def lately(store: Store, connection: Connection, within_ms: int) -> list[HolderFacts]:
+    """Workers that were seen so lately, and have not signed off."""
+    return _facts(connection, holders.c.seen_at > store.now - within_ms, holders.c.left_at.is_(None))
 
 
 def with_leases(connection: Connection, host: str) -> list[HolderFacts]:
     """The workers of this host that still hold something."""
-    names = HolderFacts.__dataclass_fields__
-    busy = sa.exists().where(leases.c.holder == holders.c.id)
-    rows = connection.execute(sa.select(*(holders.c[name] for name in names)).where(holders.c.host == host, busy))
-    return [HolderFacts(**row._mapping) for row in rows]
+    return _facts(connection, holders.c.host == host, sa.exists().where(leases.c.holder == holders.c.id))
+
+
+def _facts(connection: Connection, *where: sa.ColumnElement[bool]) -> list[HolderFacts]:
+    columns = (holders.c[name] for name in HolderFacts.__dataclass_fields__)
+    return [HolderFacts(**row._mapping) for row in connection.execute(sa.select(*columns).where(*where))]
 
 
 def nodes(connection: Connection, ids: Collection[str]) -> dict[str, str]:

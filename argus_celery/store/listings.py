@@ -125,8 +125,8 @@ def _in_one_of(states: Collection[TaskState]) -> sa.ColumnElement[bool]:
 def _task_order(order: TaskOrder) -> tuple[Any, ...]:
     c = tasks.c
     return {
-        TaskOrder.OLDEST: (c.created_at, c.id),
-        TaskOrder.NEWEST: (c.created_at.desc(), c.id.desc()),
+        TaskOrder.OLDEST: (c.created_at, c.number, c.id),
+        TaskOrder.NEWEST: (c.created_at.desc(), c.number.desc(), c.id.desc()),
         TaskOrder.ENDED: (c.finished_at.desc(), c.id),
     }[order]
 
@@ -136,7 +136,7 @@ def task_ids(store: Store, wanted: TaskFilter) -> dict[str, list[str]]:
     query = sa.select(projects.c.name, tasks.c.id).select_from(
         tasks.outerjoin(leases, leases.c.task_id == tasks.c.id).join(projects, projects.c.id == tasks.c.project_id)
     )
-    query = query.where(*_of_tasks(store, wanted)).order_by(tasks.c.created_at, tasks.c.id)
+    query = query.where(*_of_tasks(store, wanted)).order_by(*_task_order(TaskOrder.OLDEST))
     found: dict[str, list[str]] = {}
     for name, task_id in store.statement(lambda connection: connection.execute(query).all()):
         found.setdefault(name, []).append(task_id)

@@ -151,7 +151,12 @@ def totals(store: Store) -> dict[TaskState, int]:
 
 def project_tasks(store: Store, name: str, state: TaskState | None = None, limit: int = 100) -> list[TaskInfo]:
     """Tasks of a project, oldest first."""
-    query = task_query().where(projects.c.name == name).order_by(tasks.c.created_at, tasks.c.id).limit(limit)
+    query = (
+        task_query()
+        .where(projects.c.name == name)
+        .order_by(tasks.c.created_at, tasks.c.number, tasks.c.id)
+        .limit(limit)
+    )
     if state is not None:
         query = query.where(task_state == state)
     return store.statement(lambda connection: read_tasks(connection, query))

@@ -102,6 +102,8 @@ tasks = sa.Table(
     sa.Column("unique_key", _name(64)),
     sa.Column("limits", LongText),
     sa.Column("created_at", sa.BigInteger, nullable=False),
+    # its place among those that were recorded with it, in one millisecond
+    sa.Column("number", sa.Integer, nullable=False, server_default="0"),
     sa.Column("finished_at", sa.BigInteger),
     sa.UniqueConstraint("project_id", "key", name="argus_tasks_key"),
     sa.Index("argus_tasks_outcome", "project_id", "outcome"),
@@ -237,6 +239,8 @@ holders = sa.Table(
     sa.Column("seen_at", sa.BigInteger, nullable=False),
     # how far its host's clock was ahead of the database's
     sa.Column("skew_ms", sa.BigInteger),
+    # when it was stopped, and said so
+    sa.Column("left_at", sa.BigInteger),
     **_ENGINE,
 )
 

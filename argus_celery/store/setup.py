@@ -16,7 +16,7 @@ from argus_celery.errors import StoreError, StoreUnavailable
 from argus_celery.store.engine import Store
 from argus_celery.store.schema import about
 
-HEAD = "0004"
+HEAD = "0005"
 _version = sa.table("argus_version", sa.column("version_num"))
 
 

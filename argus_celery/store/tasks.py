@@ -102,8 +102,9 @@ class Debt:
 
 
 def insert(store: Store, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert new tasks; ``DuplicateRow`` if an id or key is there already."""
-    connection.execute(sa.insert(tasks).values(created_at=store.now), list(rows))
+    """Insert new tasks, which keep this order in lists; ``DuplicateRow`` if an id or key is there already."""
+    numbered = [{**row, "number": number} for number, row in enumerate(rows)]
+    connection.execute(sa.insert(tasks).values(created_at=store.now), numbered)
 
 
 def known(connection: Connection, ids: Collection[str], keys: Collection[tuple[int, str]]) -> list[Known]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +18,10 @@ from argus_celery import Argus
 from argus_celery.doctor import broker, examine, work
 from argus_celery.doctor.findings import Finding, Level
 from argus_celery.flow.enqueue import enqueue
+from argus_celery.hooks import holder
 from argus_celery.records import HolderFacts
 from argus_celery.store import holders
+from argus_celery.store.board import board
 from tests.integration.embedded import Shop, shop
 from tests.store.bench import new_task
 
@@ -56,6 +61,27 @@ def test_a_queue_that_no_worker_consumes_and_a_task_that_none_knows_are_told(emb
         for look in (work.consumers, work.names):
             ((level, what),) = levels(look(argus))
             assert (level, "celery@silent did not answer" in what) == (Level.UNKNOWN, True)
+
+
+def test_a_worker_that_was_stopped_is_missed_at_once(embedded: Shop) -> None:
+    argus = embedded.argus
+    with embedded.worker():
+        assert levels(work.consumers(argus))[0][0] is Level.OK
+    enqueue(argus.runtime, [new_task("note")])
+    told = (Level.WARNING, "no worker with Argus is there, and 1 task waits")
+    assert levels(work.consumers(argus)) == [told]
+    assert board(argus.runtime.store).workers == ()
+
+
+def test_a_worker_that_died_on_this_host_is_missed_at_once(embedded: Shop) -> None:
+    argus, process = embedded.argus, subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    began = holder._process(process.pid)
+    assert began is not None
+    facts = replace(holder.facts("celery@here"), id="wother", pid=process.pid, process_start=began[1])
+    argus.runtime.store.transaction(lambda c: holders.register(argus.runtime.store, c, facts))
+    assert "0 queues with work" in levels(work.consumers(argus))[0][1]
+    process.communicate(b"\n")
+    assert levels(work.consumers(argus)) == [(Level.OK, "no worker with Argus is there")]
 
 
 def app_on(url: str, tmp_path: Path) -> Argus:

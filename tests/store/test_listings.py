@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import sqlalchemy as sa
 
 from argus_celery.flow import steer
 from argus_celery.flow.complete import complete
+from argus_celery.flow.enqueue import enqueue
 from argus_celery.records import NOBODY, QUEUE, HolderFacts, Outcome, ProjectStatus, TaskState
 from argus_celery.store import holders
 from argus_celery.store.board import board, queue_names
@@ -22,7 +24,9 @@ from argus_celery.store.listings import (
     task_names,
 )
 from argus_celery.store.names import fits
-from tests.store.bench import Bench
+from argus_celery.store.reports import project_tasks
+from argus_celery.store.schema import tasks
+from tests.store.bench import Bench, new_task
 
 
 def test_projects_are_filtered_by_glob_and_status_and_sorted(bench: Bench) -> None:
@@ -124,4 +128,42 @@ def test_the_board_counts_queues_and_workers_of_live_projects(bench: Bench) -> N
     bench.pass_time(100)
     (slow,) = [load for load in board(bench.store).queues if load.queue == "slow"]
     assert (slow.due, slow.oldest_due_at is not None) == (1, True)
+
+
+def test_a_worker_that_signed_off_or_died_is_on_the_board_only_while_it_holds_something(bench: Bench) -> None:
+    for number in (1, 2, 3):
+        facts = HolderFacts(f"w{number}", f"celery@{number}", "one", number, "boot", "pids", "start")
+        bench.store.transaction(lambda connection, facts=facts: holders.register(bench.store, connection, facts))
+
+    def there() -> list[tuple[str, int, bool]]:
+        return [(load.id, load.running, load.died) for load in board(bench.store, lambda one: one.id == "w3").workers]
+
+    assert there() == [("w1", 0, False), ("w2", 0, False)]
+    running = bench.running(holder="w3")
+    bench.store.transaction(lambda connection: holders.sign_off(bench.store, connection, "w1"))
+    assert there() == [("w3", 1, True), ("w2", 0, False)]
+    complete(bench.rt, running, Outcome(TaskState.SUCCEEDED))
+    assert there() == [("w2", 0, False)]
+    bench.store.transaction(lambda connection: holders.seen(bench.store, connection, "w1"))
+    assert there() == [("w1", 0, False), ("w2", 0, False)], "the same process started another worker"
+
+
+def test_a_worker_that_renews_is_seen(bench: Bench) -> None:
+    facts = HolderFacts("w1", "celery@one", "one", 7, "boot", "pids", "start")
+    bench.store.transaction(lambda connection: holders.register(bench.store, connection, facts))
+    bench.pass_time(40)
+    bench.running(holder="w1")
+    (worker,) = board(bench.store).workers
+    assert worker.seen_at - worker.started_at >= 40_000
+
+
+def test_tasks_of_one_batch_are_listed_in_the_order_of_the_batch(bench: Bench) -> None:
+    new = [new_task(project="a") for _ in range(50)]
+    ids = [one.task_id for one in enqueue(bench.rt, new)]
+    bench.store.transaction(lambda connection: connection.execute(sa.update(tasks).values(created_at=1)))
+    for order in (ids, ids[::-1]):
+        listed = list_tasks(bench.store, TaskFilter("a"), 99, TaskOrder.OLDEST if order is ids else TaskOrder.NEWEST)
+        assert [task.id for task in listed] == order
+    assert task_ids(bench.store, TaskFilter("a")) == {"a": ids}
+    assert [task.id for task in project_tasks(bench.store, "a")] == ids
     assert NOBODY < QUEUE  # what the counting of holders relies on

@@ -19,6 +19,7 @@ from argus_celery.store.migrations.versions import v0001_first_tables as first
 from argus_celery.store.migrations.versions import v0002_celery_unchanged as second
 from argus_celery.store.migrations.versions import v0003_steered_projects as third
 from argus_celery.store.migrations.versions import v0004_resumed_inside as fourth
+from argus_celery.store.migrations.versions import v0005_told_in_order as fifth
 from argus_celery.store.schema import metadata
 
 
@@ -38,9 +39,9 @@ def test_migrations_make_the_tables_of_the_schema(bare: Store) -> None:
 
 def test_the_versions_name_the_same_indexes_and_types_as_the_schema() -> None:
     reached = {
-        table: made for one in (first, second, third, fourth) for table, made in _described(one.metadata).items()
+        table: made for one in (first, second, third, fourth, fifth) for table, made in _described(one.metadata).items()
     }
-    for version in (second, third, fourth):
+    for version in (second, third, fourth, fifth):
         for table, columns in version.new_columns.items():
             reached[table][0].update({column.name: _column(column) for column in columns})
     for index, table, names, _ in third.new_indexes:
@@ -53,6 +54,7 @@ def test_a_store_of_the_first_version_is_brought_up_to_date(bare: Store) -> None
     with bare.engine.begin() as connection:
         context = MigrationContext.configure(connection)
         with Operations.context(context):
+            fifth.downgrade()
             fourth.downgrade()
             third.downgrade()
             second.downgrade()

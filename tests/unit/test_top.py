@@ -34,7 +34,7 @@ def board(now: int, *projects: ProjectInfo, queues: int = 1, workers: int = 1) -
 def picture(seen: Board, view: View, width: int, height: int, speed: Speed | None = None) -> list[str]:
     console = Console(width=width, record=True, file=StringIO())
     console.print(frame(STORE, seen, speed or Speed(), view, width, height), end="")
-    return console.export_text().splitlines()
+    return [line.rstrip() for line in console.export_text().splitlines()]
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (140, 40), (60, 12)])
@@ -56,6 +56,18 @@ def test_what_is_selected_is_in_the_picture_though_there_is_no_room_for_all() ->
 def test_names_are_shown_as_they_are_and_cannot_harm_the_terminal() -> None:
     lines = picture(board(0, project("[red]x[/red]\x1b[2J")), View(), 140, 24)
     assert any(line.startswith("[red]x[/red]\\x1b[2J") for line in lines)
+
+
+def test_only_columns_that_say_something_are_drawn_and_a_dead_worker_is_told() -> None:
+    queue = QueueLoad("celery", 0, 0, 1, 0, None)
+    workers = (WorkerLoad("w1", "a@host", "host", 7, 0, 0, 0), WorkerLoad("w2", "b@host", "host", 8, 2, 0, 0, True))
+    lines = picture(Board(1000, (), (queue,), workers), View(), 100, 24)
+    heads = [line for line in lines if line.startswith(("queue ", "worker "))]
+    assert not any(word in head for head in heads for word in ("host", "due for"))
+    assert [line.split()[0] for line in lines if line.endswith("died")] == ["b@host"]
+    lines = picture(board(0), View(), 100, 24)
+    heads = [line for line in lines if line.startswith(("queue ", "worker "))]
+    assert heads[0].endswith("due for") and heads[1].endswith("host")
 
 
 def test_speed_is_what_ended_between_the_last_two_looks() -> None:

@@ -9,6 +9,7 @@ import click
 
 from argus_celery.cli import options
 from argus_celery.cli.common import echo_json, with_argus
+from argus_celery.hooks.holder import is_dead_seen_from_here
 from argus_celery.store.board import board
 
 NO_TERMINAL = "top needs a terminal that can move its cursor: give --once for one look, or --json for programs"
@@ -33,9 +34,9 @@ def command(argus: Any, once: bool, every: float, as_json: bool) -> None:
 
     store = argus.runtime.store
     if as_json:
-        echo_json(board(store))
+        echo_json(board(store, is_dead_seen_from_here))
     elif once:
-        print_once(store, board(store))
+        print_once(store, board(store, is_dead_seen_from_here))
     elif not (sys.stdin.isatty() and sys.stdout.isatty() and is_able()):
         raise click.ClickException(NO_TERMINAL)
     else:

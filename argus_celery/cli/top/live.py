@@ -14,6 +14,7 @@ from argus_celery.cli.top.keys import Keys
 from argus_celery.cli.top.screen import KEYS, View, frame, ordered
 from argus_celery.cli.top.speed import Speed
 from argus_celery.errors import ArgusError
+from argus_celery.hooks.holder import is_dead_seen_from_here
 from argus_celery.store.board import Board, board
 
 SHARE = 4
@@ -64,7 +65,7 @@ class Top:
     def _look(self) -> None:
         began = time.monotonic()
         try:
-            self.board = board(self.argus.runtime.store)
+            self.board = board(self.argus.runtime.store, is_dead_seen_from_here)
         except ArgusError as error:
             if self.board is None:
                 raise

@@ -164,23 +164,26 @@ def _bar(project: ProjectInfo) -> Text:
 def _queues(queues: Sequence[QueueLoad], of: int, now: int) -> Any:
     if not queues:
         return Text("no task waits or runs", style="dim")
-    made = _table(f"queue{_of(queues, of)}", "#waiting", "#due", "#queued", "#running", "due for")
+    late = any(queue.oldest_due_at is not None for queue in queues)
+    made = _table(f"queue{_of(queues, of)}", "#waiting", "#due", "#queued", "#running", *["due for"] * late)
     for queue in queues:
         since = span(now - queue.oldest_due_at) if queue.oldest_due_at is not None else ""
         numbers = map(_number, (queue.waiting, queue.due, queue.queued, queue.running))
-        made.add_row(_name(queue.queue), *numbers, Text(since))
+        made.add_row(_name(queue.queue), *numbers, *[Text(since)] * late)
     return made
 
 
 def _workers(workers: Sequence[WorkerLoad], of: int, now: int) -> Any:
     if not workers:
-        return Text("no worker was seen in the last minute", style="dim")
-    made = _table(f"worker{_of(workers, of)}", "#pid", "#running", "up", "seen", "host")
+        return Text("no worker is there", style="dim")
+    # Celery's own names say the host.
+    elsewhere = any(not worker.node.endswith(f"@{worker.host}") for worker in workers)
+    made = _table(f"worker{_of(workers, of)}", "#pid", "#running", "up", "seen", *["host"] * elsewhere)
     for worker in workers:
-        # Celery's own names say the host.
-        host = "" if worker.node.endswith(f"@{worker.host}") else worker.host
-        times = (Text(span(now - worker.started_at)), Text(f"{span(now - worker.seen_at)} ago"))
-        made.add_row(_name(worker.node), Text(str(worker.pid)), _number(worker.running), *times, _name(host))
+        died = Text("died", style="bold red")
+        seen = died if worker.died else Text(f"{span(now - worker.seen_at)} ago")
+        cells = [Text(str(worker.pid)), _number(worker.running), Text(span(now - worker.started_at)), seen]
+        made.add_row(_name(worker.node), *cells, *[_name(worker.host)] * elsewhere)
     return made
 
 
