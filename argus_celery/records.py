@@ -346,6 +346,21 @@ class TaskInfo:
     """The ids of the tasks that have to end before it can run, in the order of ``after``."""
     suspended: Suspension | None = None
     """What it waits for in the middle of its work."""
+    limit: Bound | None = None
+    """The limit in whose line it waits."""
+    parked: bool = False
+    """Its project is paused, and keeps it."""
+    due_at: int | None = None
+    """Of one that waits for an instant, or for room with the broker: since or from when it may go out."""
+    started_at: int | None = None
+    """Of the run in hand."""
+    node: str | None = None
+    """The name of the worker that runs it."""
+
+    @property
+    def since(self) -> int:
+        """When it came into its state: when its run began, it ended, or else it was enqueued."""
+        return self.finished_at or self.started_at or self.created_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,8 +403,22 @@ class AttemptInfo:
     holder: str
     started_at: int | None
     finished_at: int
+    """Of a lost one, when that was noticed."""
     outcome: AttemptOutcome
     detail: str | None
+    seen_at: int | None = None
+    """Of a lost one: its last sign of life, which is a renewal, a step or progress."""
+    died: bool = False
+    """Its process is known to have died; else a lost one has only fallen silent."""
+
+    @property
+    def known_until(self) -> int:
+        """When it was last known to run: its end, or the last sign of life of a lost one."""
+        return last_known(self.started_at, self.seen_at, self.finished_at)
+
+
+def last_known(began: int | None, seen: int | None, finished: int) -> int:
+    return finished if seen is None else min(max(seen, began or seen), finished)
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,7 +456,9 @@ class TimelineAttempt:
     detail: str | None = None
     """Why it ended so: at most the last 2,000 characters."""
     seen_at: int | None = None
-    """Of a lost one: until when it is known to have been held."""
+    """Of a lost one: its last sign of life, which is a renewal, a step or progress."""
+    died: bool = False
+    """Its process is known to have died; else a lost one has only fallen silent."""
 
     @property
     def began_at(self) -> int:
@@ -438,10 +469,8 @@ class TimelineAttempt:
 
     @property
     def known_until(self) -> int | None:
-        """When its worker was last known to run it: its end, or the last sign of life of a lost one."""
-        if self.finished_at is None or self.seen_at is None:
-            return self.finished_at
-        return min(max(self.seen_at, self.began_at), self.finished_at)
+        """When it was last known to run: its end, or the last sign of life of a lost one."""
+        return None if self.finished_at is None else last_known(self.began_at, self.seen_at, self.finished_at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,13 @@ def task_names(store: Store, ctx: click.Context, begun: str) -> list[str]:
 
 
 @completing
+def task_ids(store: Store, ctx: click.Context, begun: str) -> list[str]:
+    from argus_celery.store import listings
+
+    return [task.id for task in listings.tasks_beginning(store, begun, ctx.params.get("project"), MOST)]
+
+
+@completing
 def queues(store: Store, ctx: click.Context, begun: str) -> list[str]:
     from argus_celery.store import board
 

@@ -10,7 +10,7 @@ from argus_celery.cli import completion, options
 from argus_celery.cli.common import did_you_mean, echo_json, project_called, table, when, with_argus
 from argus_celery.cli.exits import Exit
 from argus_celery.cli.tables import printable
-from argus_celery.cli.tasks import last_line
+from argus_celery.cli.whys import last_line
 from argus_celery.errors import TaskNotFound
 from argus_celery.records import TaskInfo, TaskState
 from argus_celery.store import listings

@@ -43,7 +43,7 @@ def command(argus: Any, project: str, states: tuple[str, ...], limit: int, as_js
         _print(found)
         if limit and (found.total or states):
             click.echo()
-            print_tasks(tasks[:limit])
+            print_tasks(store, tasks[:limit])
         if limit and len(tasks) > limit:
             click.echo(f"there are more: these are the first {limit}")
     click.get_current_context().exit(exit_code_of(found))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -13,8 +14,10 @@ GAP = "  "
 LEAST = 5
 """Letters that are left of a column that was made narrower."""
 
-CUT = {"name", "key", "project", "queue", "by", "detail", "error", "why", "node", "host"}
-"""Columns that may lose letters. The others are whole: they are copied, or short."""
+CUT = {"name", "key", "project", "queue", "by", "detail", "error", "why", "worker", "args", "host"}
+"""Columns that may lose letters. The others are copied, or short."""
+
+_RANDOM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 STYLES: dict[str, dict[str, Any]] = {
     "running": {"fg": "cyan"},
@@ -22,7 +25,8 @@ STYLES: dict[str, dict[str, Any]] = {
     "completed": {"fg": "green"},
     "failed": {"fg": "red"},
     "dead": {"fg": "red", "bold": True},
-    "lost": {"fg": "red", "bold": True},
+    "killed": {"fg": "red", "bold": True},
+    "lost": {"fg": "magenta", "bold": True},
     "cancelled": {"fg": "yellow"},
     "expired": {"fg": "yellow"},
 }
@@ -31,7 +35,8 @@ STYLES: dict[str, dict[str, Any]] = {
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, under: str | None = None) -> None:
     """Print rows under bold headings; numbers stand right, and a column without any content is left out.
 
-    On a terminal it fits the width: the column ``under`` goes below its row, and names lose letters in their middle.
+    On a terminal it fits the width: the column ``under`` goes below its row, ids are told by their beginning, and names
+    lose letters in their middle.
     Without one, what reads this wants whole cells and gets them.
     """
     kept = [at for at, _ in enumerate(columns) if any(row[at] not in (None, "") for row in rows)]
@@ -44,12 +49,25 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, under: str |
         at = heads.index(under)
         notes = [line.pop(at) for line in cells]
         del heads[at], right[at]
+    if "task" in heads and _total(_widths(heads, cells)) > most:
+        at = heads.index("task")
+        for line, short in zip(cells, abbreviated([line[at] for line in cells]), strict=True):
+            line[at] = short
     widths = _narrowed(heads, _widths(heads, cells), most)
     echo(_line(heads, widths, right), bold=True)
     for number, line in enumerate(cells):
         echo(_line(line, widths, right, style=True))
         if notes and notes[number]:
             echo(f"    {_shortened(notes[number], most - 4, at_end=True)}", dim=True)
+
+
+def abbreviated(ids: Sequence[str]) -> list[str]:
+    """The beginnings of random ids that tell them apart; those that somebody has chosen stay whole."""
+    for length in (8, 13, 18):
+        short = [one[:length] if _RANDOM.fullmatch(one) else one for one in ids]
+        if len(set(short)) == len(set(ids)):
+            return short
+    return list(ids)
 
 
 def width_of_terminal() -> int:

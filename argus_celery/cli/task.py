@@ -7,38 +7,37 @@ from typing import Any
 
 import click
 
-from argus_celery.cli import options
-from argus_celery.cli.common import did_you_mean, echo_json, facts, instant, span, table, waits_of, with_argus
+from argus_celery.cli import ids, options
+from argus_celery.cli.common import echo_json, facts, instant, span, table, waits_of, with_argus
 from argus_celery.cli.exits import Exit
 from argus_celery.cli.tables import printable
-from argus_celery.cli.tasks import last_line
+from argus_celery.cli.whys import ids_of, last_line, told_limit
 from argus_celery.errors import TaskNotFound
 from argus_celery.records import QUEUE, AttemptInfo, Message, StepInfo, TaskState
-from argus_celery.store import details, listings
+from argus_celery.store import details
 from argus_celery.store.details import LeaseInfo, TaskDetails
 from argus_celery.store.leases import PARKED
-from argus_celery.store.listings import TaskFilter, TaskOrder
 
 
 @click.command("task")
-@click.argument("task_id", metavar="ID")
+@ids.argument
 @options.as_json
 @with_argus
 def command(argus: Any, task_id: str, as_json: bool) -> None:
-    """One task: attempts, steps, message, error, and what it waits for. Exit code 3 if it failed or is dead."""
-    found = details.task_details(argus.runtime.store, task_id)
+    """One task: attempts, steps, message, error, and what it waits for. Exit code 3 if it failed or is dead.
+
+    Of its ID a beginning will do that no other task has.
+    """
+    store = argus.runtime.store
+    found = details.task_details(store, ids.task_called(store, task_id))
     if found is None:
-        raise TaskNotFound(f"there is no task {task_id!r}.{did_you_mean(task_id, _newest(argus.runtime.store))}")
+        raise TaskNotFound(f"task {task_id!r} is gone: it was pruned just now")
     if as_json:
         echo_json(_as_object(found))
     else:
         _print(found)
     bad = found.info.state in (TaskState.FAILED, TaskState.DEAD)
     click.get_current_context().exit(Exit.FAILURES if bad else Exit.DONE)
-
-
-def _newest(store: Any) -> list[str]:
-    return [task.id for task in listings.list_tasks(store, TaskFilter(), 1000, TaskOrder.NEWEST)]
 
 
 def _print(task: TaskDetails) -> None:
@@ -65,7 +64,7 @@ def _print(task: TaskDetails) -> None:
     )
     rows = [_attempt(task, attempt) for attempt in task.attempts]
     click.echo()
-    table(["token", "how it ended", "by", "started", "took", "detail"], rows, under="detail")
+    table(["token", "how it ended", "by", "started", "ran for", "then silent", "detail"], rows, under="detail")
     _print_steps(task)
 
 
@@ -89,11 +88,12 @@ def _why(task: TaskDetails) -> Iterator[str]:
     if lease is None:
         return
     if lease.paused:
-        yield "parked with its project"
+        waits = task.info.state is TaskState.WAITING
+        yield "parked with its project" if waits else "and not again while its project is paused"
     if task.info.waits_for:
-        yield f"waits for {len(task.info.waits_for)} of {len(task.parents)}"
-    if lease.limited:
-        yield "waits for its turn under a limit"
+        yield f"waits for {len(task.info.waits_for)} of {len(task.parents)}: {ids_of(task.info.waits_for)}"
+    if task.info.limit is not None:
+        yield f"waits for {told_limit(task.info)}"
     if lease.waits or lease.limited:
         return
     if task.info.suspended is not None:
@@ -146,8 +146,11 @@ def _message(message: Message | None) -> list[tuple[str, Any]]:
 
 def _attempt(task: TaskDetails, one: AttemptInfo) -> list[Any]:
     by = "the queue" if one.holder == QUEUE else task.nodes.get(one.holder, one.holder)
-    took = span(one.finished_at - one.started_at) if one.started_at is not None else None
-    return [one.token, one.outcome, by, instant(one.started_at), took, last_line(one.detail)]
+    known = one.known_until
+    ran = span(known - one.started_at) if one.started_at is not None else None
+    silent = span(one.finished_at - known) if one.finished_at > known else None
+    how = "killed" if one.died else one.outcome
+    return [one.token, how, by, instant(one.started_at), ran, silent, last_line(one.detail)]
 
 
 def _as_object(task: TaskDetails) -> dict[str, Any]:
@@ -176,5 +179,7 @@ def _as_object(task: TaskDetails) -> dict[str, Any]:
         },
         "step_count": task.step_count,
         "steps": task.steps,
-        "history": [{**asdict(one), "node": task.nodes.get(one.holder)} for one in task.attempts],
+        "history": [
+            {**asdict(one), "known_until": one.known_until, "node": task.nodes.get(one.holder)} for one in task.attempts
+        ],
     }

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
 from argus_celery.cli import completion, options
-from argus_celery.cli.common import echo_json, project_called, table, waits_of, with_argus
-from argus_celery.records import TaskInfo, TaskState
+from argus_celery.cli.common import echo_json, project_called, span, table, when, with_argus
+from argus_celery.cli.whys import why
+from argus_celery.records import Message, TaskInfo, TaskState
 from argus_celery.store import listings
-from argus_celery.store.listings import TaskFilter, TaskOrder
+from argus_celery.store.engine import Store
+from argus_celery.store.listings import LastRun, TaskFilter, TaskOrder
 
-COLUMNS = ["task", "state", "name", "key", "queue", "attempts", "losses", "why"]
+Cell = Callable[[TaskInfo], Any]
 
 
 @click.command("tasks")
@@ -23,6 +25,7 @@ COLUMNS = ["task", "state", "name", "key", "queue", "attempts", "losses", "why"]
 @options.queue
 @options.key
 @click.option("--newest", is_flag=True, help="The newest first; else the oldest.")
+@click.option("--wide", is_flag=True, help="Also when each was enqueued, how long it ran, where, and its arguments.")
 @options.limit(50, "tasks")
 @options.as_json
 @with_argus
@@ -34,10 +37,11 @@ def command(
     queue: str | None,
     key: str | None,
     newest: bool,
+    wide: bool,
     limit: int,
     as_json: bool,
 ) -> None:
-    """Tasks of PROJECT, or of all projects."""
+    """Tasks of PROJECT, or of all projects, in the order in which they were enqueued."""
     store = argus.runtime.store
     if project is not None:
         project_called(store, project)
@@ -46,35 +50,61 @@ def command(
     if as_json:
         echo_json(found[:limit])
         return
-    print_tasks(found[:limit], with_project=project is None)
+    print_tasks(store, found[:limit], with_project=project is None, wide=wide)
     if len(found) > limit:
-        click.echo(f"there are more: these are the first {limit}")
+        click.echo(f"there are more: these are the {'last' if newest else 'first'} {limit}")
 
 
-def print_tasks(tasks: Sequence[TaskInfo], *, with_project: bool = False) -> None:
+def print_tasks(store: Store, tasks: Sequence[TaskInfo], *, with_project: bool = False, wide: bool = False) -> None:
     if not tasks:
         click.echo("no task matches")
         return
-    place = ["project"] if with_project else []
-    rows = [[*([task.project] if with_project else []), *_row(task)] for task in tasks]
-    table([*place, *COLUMNS], rows, under="why")
+    now = store.statement(store.read_now)
+    columns = {**({"project": lambda task: task.project} if with_project else {}), **_columns(now)}
+    if wide:
+        columns |= _more(store, tasks, now)
+    columns["why"] = lambda task: why(task, now)
+    table(list(columns), [[cell(task) for cell in columns.values()] for task in tasks], under="why")
 
 
-def _row(task: TaskInfo) -> list[Any]:
-    queue = task.queue if task.queue != "celery" else None
-    return [
-        task.id,
-        task.state,
-        task.name,
-        task.key,
-        queue,
-        task.attempts or None,
-        task.losses or None,
-        last_line(task.error) or waits_of(task.suspended),
-    ]
+def _columns(now: int) -> dict[str, Cell]:
+    """``for`` tells since when it is in its state."""
+    return {
+        "task": lambda task: task.id,
+        "state": lambda task: task.state,
+        "for": lambda task: span(max(now - task.since, 0)),
+        "name": lambda task: task.name,
+        "key": lambda task: task.key,
+        "queue": lambda task: task.queue if task.queue != "celery" else None,
+        "attempts": lambda task: task.attempts or None,
+        "losses": lambda task: task.losses or None,
+        "worker": lambda task: task.node,
+    }
 
 
-def last_line(error: str | None) -> str | None:
-    """What a person looks at first in a traceback."""
-    lines = (error or "").strip().splitlines()
-    return lines[-1] if lines else None
+def _more(store: Store, tasks: Sequence[TaskInfo], now: int) -> dict[str, Cell]:
+    ids = [task.id for task in tasks]
+    messages, runs = listings.messages_of(store, ids), listings.last_runs(store, ids)
+    return {
+        "worker": lambda task: task.node or _run(runs, task).node,
+        "enqueued": lambda task: when(task.created_at),
+        "ran for": lambda task: _ran_for(task, _run(runs, task), now),
+        "args": lambda task: _arguments(messages.get(task.id)),
+    }
+
+
+def _run(runs: dict[str, LastRun], task: TaskInfo) -> LastRun:
+    return runs.get(task.id, LastRun(None, None))
+
+
+def _ran_for(task: TaskInfo, last: LastRun, now: int) -> str | None:
+    ms = last.ms if task.started_at is None else now - task.started_at
+    return None if ms is None else span(ms)
+
+
+def _arguments(message: Message | None) -> str | None:
+    """As Celery itself shows them, which leaves out what is long."""
+    if message is None:
+        return None
+    args, kwargs = (str(message.headers.get(name) or "") for name in ("argsrepr", "kwargsrepr"))
+    return " ".join(part for part in (args if args != "()" else "", kwargs if kwargs != "{}" else "") if part) or None

@@ -106,7 +106,7 @@ def _without_the_lost(rt: Runtime, connection: Connection, taken: Taken) -> list
     """A due row that a worker holds has lapsed. What lapsed in a store outage is nobody's fault."""
     held = [row for row in taken.rows if row.holder > QUEUE]
     charged = not rt.store.outage.recent(rt.settings.lease_ttl)
-    taken.lapsed = lapse.end_lost(rt, connection, held, "the lease lapsed", charged=charged)
+    taken.lapsed = lapse.end_lost(rt, connection, held, charged=charged)
     dead = {row.task_id for row, _, _ in taken.lapsed.dead}
     return [row for row in taken.rows if row.task_id not in dead]
 

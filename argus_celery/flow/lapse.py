@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from argus_celery import signals
@@ -35,12 +35,16 @@ class Lapsed:
     """What waited for the dead."""
 
 
-def lapse(rt: Runtime, holder: str, task_id: str, token: int, detail: str) -> TaskState | None:
-    """The process that ran this claim is known to be gone: do at once what dispatch would do after the TTL.
+WORKER_DIED, LAPSED = "its worker died", "the lease lapsed"
+
+
+def lapse(rt: Runtime, holder: str, task_id: str, token: int, detail: str, *, died: bool = True) -> TaskState | None:
+    """The run of this claim is known to be gone (``died``: with its process): do what dispatch would do after the TTL.
 
     ``QUEUED``: another run is on its way. ``DEAD``: it was lost too often. ``None``: the claim was not held (any more).
     """
-    lapsed, ours = rt.store.transaction(lambda connection: _write(rt, connection, holder, (task_id, token), detail))
+    claim = (task_id, token)
+    lapsed, ours = rt.store.transaction(lambda connection: _write(rt, connection, holder, claim, detail, died))
     announce(rt, lapsed)
     send(rt, ours)
     follow_up(rt, lapsed.released)
@@ -51,9 +55,10 @@ def lapse(rt: Runtime, holder: str, task_id: str, token: int, detail: str) -> Ta
 
 
 def _write(
-    rt: Runtime, connection: Connection, holder: str, claim: tuple[str, int], detail: str
+    rt: Runtime, connection: Connection, holder: str, claim: tuple[str, int], detail: str, died: bool
 ) -> tuple[Lapsed, list[Dispatch]]:
-    rows = leases.lock_held(rt.store, connection, holder, [claim])
+    held = leases.lock_held(rt.store, connection, holder, [claim])
+    rows = [replace(row, died=died) for row in held]
     lapsed = end_lost(rt, connection, rows, detail, charged=True)
     alive = [row.task_id for row in lapsed.alive]
     slots = [row.task_id for row in lapsed.alive if row.limited]
@@ -62,15 +67,20 @@ def _write(
     return lapsed, dispatch_own(rt, connection, alive, slots)
 
 
-def end_lost(rt: Runtime, connection: Connection, rows: Sequence[Lease], detail: str, *, charged: bool) -> Lapsed:
-    """Note the attempts of these locked, worker-held rows as lost; bury those that were lost too often."""
+def end_lost(
+    rt: Runtime, connection: Connection, rows: Sequence[Lease], detail: str | None = None, *, charged: bool
+) -> Lapsed:
+    """Note the attempts of these locked, worker-held rows as lost; bury those that were lost too often.
+
+    Without a detail each row tells whether its worker has died or fallen silent.
+    """
     started = [row.task_id for row in rows if row.started]
     if not rows:
         return Lapsed()
     whys = {row.task_id: _why(row, detail) for row in rows}
-    for why in sorted(set(whys.values())):
-        ids = [task_id for task_id, its_own in whys.items() if its_own == why]
-        attempts.append(rt.store, connection, ids, AttemptOutcome.LOST, why)
+    for why, died in sorted({(whys[row.task_id], row.died) for row in rows}):
+        ids = [row.task_id for row in rows if (whys[row.task_id], row.died) == (why, died)]
+        attempts.append(rt.store, connection, ids, AttemptOutcome.LOST, why, died=died)
     if started:
         tasks.note_attempt(connection, started)
     if not charged or not started:
@@ -87,8 +97,9 @@ def end_lost(rt: Runtime, connection: Connection, rows: Sequence[Lease], detail:
     return Lapsed(tuple(rows), alive, tuple(dead), charged=True, released=released)
 
 
-def _why(row: Lease, detail: str) -> str:
-    return detail if row.stalled is None else f"no progress for {row.stalled / 1000:g} s: {detail}"
+def _why(row: Lease, detail: str | None) -> str:
+    why = detail or (WORKER_DIED if row.died else LAPSED)
+    return why if row.stalled is None else f"no progress for {row.stalled / 1000:g} s: {why}"
 
 
 def _reason(rt: Runtime, losses: int, limit: int, detail: str) -> str:

@@ -81,7 +81,7 @@ def lose(execution: Execution, error: BaseException) -> None:
     execution.settled = True
     detail = f"the body raised {error!r}"
     claim, rt = execution.claim, execution.rt
-    became = wait_out(lambda: lapse(rt, claim.holder, claim.task_id, claim.token, detail))
+    became = wait_out(lambda: lapse(rt, claim.holder, claim.task_id, claim.token, detail, died=False))
     logger.warning("argus: task %s is lost: %s", claim.task_id, detail)
     if became is TaskState.DEAD:
         errands.soon(execution.argus.pay_debts)

@@ -10,33 +10,56 @@ from sqlalchemy.engine import Connection
 
 from argus_celery.records import AttemptOutcome
 from argus_celery.store.engine import Store
-from argus_celery.store.schema import attempts, holders, leases
+from argus_celery.store.schema import attempts, holders, leases, steps
 
 TAKEN_BACK = "the project was paused"
 """Detail of a run that did not release its claim by itself."""
 
 
 def append(
-    store: Store, connection: Connection, ids: Collection[str], outcome: AttemptOutcome, detail: str | None = None
+    store: Store,
+    connection: Connection,
+    ids: Collection[str],
+    outcome: AttemptOutcome,
+    detail: str | None = None,
+    *,
+    died: bool = False,
 ) -> None:
     """Append an attempt for each of these leases as it stands; before the lease is changed or deleted.
 
+    ``died``: a lost one's process is known to be gone.
     The worker's node name is copied: its row in ``holders`` is forgotten long before the attempt is.
     """
     lease = leases.c
     wanted = (lease.task_id, lease.token, lease.holder, lease.started_at, holders.c.node)
-    times = (lease.eligible_at, lease.ttl, lease.acquired_at, lease.progress_until, store.now.label("now"))
+    times = (lease.eligible_at, lease.ttl, lease.acquired_at, lease.progress_until, lease.progress_timeout)
     joined = leases.outerjoin(holders, holders.c.id == lease.holder)
     # A subquery, so that each row has one now: a clock that is asked twice may go on in between.
-    at = sa.select(*wanted, *times).select_from(joined).where(lease.task_id.in_(ids)).subquery("ending").c
+    at = (
+        sa.select(*wanted, *times, store.now.label("now"))
+        .select_from(joined)
+        .where(lease.task_id.in_(ids))
+        .subquery("ending")
+        .c
+    )
     seen = _last_seen(at) if outcome is AttemptOutcome.LOST else sa.null()
-    how = (sa.literal(str(outcome)), sa.literal(detail, sa.Text()))
+    how = (sa.literal(str(outcome)), sa.literal(detail, sa.Text()), sa.literal(int(died)))
     source = sa.select(at.task_id, at.token, at.holder, at.started_at, at.now, *how, at.node, seen)
-    columns = ["task_id", "token", "holder", "started_at", "finished_at", "outcome", "detail", "node", "seen_at"]
-    connection.execute(sa.insert(attempts).from_select(columns, source))
+    columns = ["task_id", "token", "holder", "started_at", "finished_at", "outcome", "detail", "died"]
+    connection.execute(sa.insert(attempts).from_select([*columns, "node", "seen_at"], source))
 
 
 def _last_seen(at: Any) -> sa.ColumnElement[int]:
+    """The last sign of life: a renewal, a step, progress; or when it happened, as told by who saw it happen."""
+    mine = (steps.c.task_id == at.task_id, steps.c.token == at.token)
+    step = sa.select(sa.func.max(steps.c.finished_at)).where(*mine).scalar_subquery()
+    last = _last_renewed(at)
+    for sign in (step, at.progress_until - at.progress_timeout):
+        last = sa.case((sa.and_(sign > last, sign < at.now), sign), else_=last)
+    return last
+
+
+def _last_renewed(at: Any) -> sa.ColumnElement[int]:
     """A lease that has lapsed was renewed last a TTL before; one that has not is told lost by who saw it happen.
 
     One that lapsed for want of progress was renewed up to then.

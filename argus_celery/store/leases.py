@@ -44,6 +44,8 @@ c = leases.c
 
 PARKED = 2**52
 """When a row is due that waits for the message of its successor: not before that has come."""
+DIED = "died"
+"""``claim`` of a row whose worker is known to have died; the marks of claim calls are longer."""
 _PARKED = (c.holder == NOBODY, c.eligible_at >= PARKED)
 _FREE = (c.holder == NOBODY, c.paused == 0, c.waits == 0)
 LIVE = (ProjectStatus.OPEN, ProjectStatus.CLOSED)
@@ -71,6 +73,8 @@ class Lease:
     """Its project is to be paused or cancelled if it fails for good."""
     stalled: int | None = None
     """For so many milliseconds its run was to show progress, and has shown none."""
+    died: bool = False
+    """Its worker is known to have died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +156,8 @@ def select_lease(store: Store) -> sa.Select[Any]:
     up_to_it = sa.and_(c.progress_until <= store.now, c.eligible_at == c.progress_until)
     stalled = sa.case((up_to_it, c.progress_timeout)).label("stalled")
     columns = (c.task_id, c.project_id, c.queue, c.token, c.holder, c.started_at, c.dispatches, c.follows)
-    return sa.select(*columns, c.leads, c.waits, c.limited, expired, _reacts(), stalled)
+    died = sa.case((c.claim == DIED, 1), else_=0).label("died")
+    return sa.select(*columns, c.leads, c.waits, c.limited, expired, _reacts(), stalled, died)
 
 
 def _reacts() -> sa.Label[Any]:
@@ -181,6 +186,7 @@ def _lease(row: Any) -> Lease:
         bool(row.limited),
         bool(row.alarms),
         row.stalled,
+        bool(row.died),
     )
 
 
@@ -498,9 +504,10 @@ def finish_all(store: Store, connection: Connection, ids: Collection[str]) -> bo
 
 def lapse_all_of(store: Store, connection: Connection, holders: Collection[str]) -> int:
     """These holders are proven dead: their rows are due now. When they were renewed last stays known."""
-    where = (c.holder.in_(holders), c.eligible_at > store.now)
+    where = (c.holder.in_(holders), sa.func.coalesce(c.claim, "") != DIED)
+    due_at = sa.case((c.eligible_at > store.now, store.now), else_=c.eligible_at)
     # In this order: MySQL assigns from left to right.
-    due = ((c.acquired_at, c.eligible_at - c.ttl), (c.eligible_at, store.now))
+    due = ((c.acquired_at, c.eligible_at - c.ttl), (c.eligible_at, due_at), (c.claim, DIED))
     return connection.execute(sa.update(leases).where(*where).ordered_values(*due)).rowcount
 
 

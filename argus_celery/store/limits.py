@@ -143,6 +143,17 @@ def names_of(connection: Connection, ids: Collection[str]) -> dict[str, list[str
     return found
 
 
+def lines_of(connection: Connection, ids: Sequence[str]) -> dict[str, Bound]:
+    """The limit in whose line each of these tasks stands."""
+    columns = (m.task_id, c.name, c.concurrency, c.spacing, c.burst)
+    query = sa.select(*columns).join(limits, c.name == m.name).where(m.state == WAITING)
+    found: dict[str, Bound] = {}
+    for start in range(0, len(ids), 500):
+        rows = connection.execute(query.where(m.task_id.in_(ids[start : start + 500])))
+        found |= {row.task_id: Bound(row.name, row.concurrency, row.spacing, row.burst) for row in rows}
+    return found
+
+
 def enter(store: Store, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     """Tasks come under limits: (task_id, name, state, place), in this order."""
     since = store.now * 1000 + sa.bindparam("number", type_=sa.BigInteger)

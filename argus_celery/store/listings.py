@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
-from argus_celery.records import ProjectInfo, ProjectStatus, TaskInfo, TaskState
+from argus_celery.records import Message, ProjectInfo, ProjectStatus, TaskInfo, TaskState
 from argus_celery.store.engine import Store
+from argus_celery.store.envelope import unseal
+from argus_celery.store.names import is_possible
 from argus_celery.store.reports import HELD_BY, by_most_alive, project_infos, read_tasks, task_query, task_state
-from argus_celery.store.schema import leases, projects, tasks
+from argus_celery.store.schema import attempts, leases, projects, tasks
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +146,58 @@ def task_ids(store: Store, wanted: TaskFilter) -> dict[str, list[str]]:
     for name, task_id in store.statement(lambda connection: connection.execute(query).all()):
         found.setdefault(name, []).append(task_id)
     return found
+
+
+def tasks_beginning(store: Store, begun: str, project: str | None, limit: int) -> list[TaskInfo]:
+    """Tasks whose id begins so; one that is called so whole stands first."""
+    c = tasks.c
+    if not is_possible(begun) or "*" in begun or "?" in begun:
+        return []
+    query = task_query().where(store.dialect.glob(c.id, f"{begun}*"), *_of_tasks(store, TaskFilter(project)))
+    query = query.order_by(sa.case((c.id == begun, 0), else_=1), c.id).limit(limit)
+    return store.statement(lambda connection: read_tasks(connection, query))
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """Of a task that has run: who ran it last, and for how many milliseconds it is known to have."""
+
+    node: str | None
+    ms: int | None
+
+
+def last_runs(store: Store, ids: Sequence[str]) -> dict[str, LastRun]:
+    """The last of the runs of these tasks that have ended."""
+    a = attempts.c
+    newest = sa.select(a.task_id, sa.func.max(a.token).label("token")).group_by(a.task_id)
+    known = (sa.func.coalesce(a.seen_at, a.finished_at) - a.started_at).label("ms")
+
+    def read(connection: Connection, some: Sequence[str]) -> Iterator[tuple[str, LastRun]]:
+        last = newest.where(a.task_id.in_(some)).subquery("last")
+        same = sa.and_(last.c.task_id == a.task_id, last.c.token == a.token)
+        for row in connection.execute(sa.select(a.task_id, a.node, known).join(last, same)):
+            yield row.task_id, LastRun(row.node, None if row.ms is None else max(row.ms, 0))
+
+    return _by_id(store, ids, read)
+
+
+def messages_of(store: Store, ids: Sequence[str]) -> dict[str, Message]:
+    """The stored messages of these tasks; one of which only a result is kept has none."""
+    c = tasks.c
+    query = sa.select(c.id, c.message, c.body).where(c.queue != "")
+
+    def read(connection: Connection, some: Sequence[str]) -> Iterator[tuple[str, Message]]:
+        for row in connection.execute(query.where(c.id.in_(some))):
+            yield row.id, unseal(row.message, row.body)
+
+    return _by_id(store, ids, read)
+
+
+def _by_id(
+    store: Store, ids: Sequence[str], read: Callable[[Connection, Sequence[str]], Iterable[tuple[str, T]]]
+) -> dict[str, T]:
+    some = [ids[start : start + 500] for start in range(0, len(ids), 500)]
+    return store.read(lambda connection: dict(pair for piece in some for pair in read(connection, piece)))
 
 
 def task_names(store: Store, project: str | None = None, limit: int = 1000) -> list[str]:

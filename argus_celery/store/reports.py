@@ -16,12 +16,12 @@ from argus_celery.records import (
     AttemptOutcome,
     ProjectInfo,
     ProjectStatus,
-    Suspension,
     TaskInfo,
     TaskState,
 )
 from argus_celery.store import limits, waits
 from argus_celery.store.engine import Store
+from argus_celery.store.holders import nodes
 from argus_celery.store.names import is_possible
 from argus_celery.store.projects import meta_of, on_failure
 from argus_celery.store.schema import attempts, chords, edges, leases, projects, tasks
@@ -175,7 +175,7 @@ def task_query() -> sa.Select[Any]:
     columns = (t.id, t.name, t.key, t.queue, t.attempts, t.losses, t.retries, t.created_at, t.finished_at, t.error)
     token = sa.func.coalesce(lease.token, t.fence).label("token")
     holder = sa.func.coalesce(lease.holder, "").label("holder")
-    where = (projects.c.name.label("project"), lease.waits)
+    where = (projects.c.name.label("project"), lease.waits, lease.paused, lease.eligible_at, lease.started_at)
     return sa.select(*columns, *where, task_state, holder, token).select_from(_TASKS)
 
 
@@ -185,7 +185,19 @@ def read_tasks(connection: Connection, query: sa.Select[Any]) -> list[TaskInfo]:
     waits_for = _waits_for(connection, [row.id for row in rows if row.waits])
     begun = [row.id for row in rows if row.attempts and row.state == TaskState.WAITING]
     suspended = waits.of_tasks(connection, begun) if begun else {}
-    return [_task(row, tuple(waits_for.get(row.id, ())), suspended.get(row.id)) for row in rows]
+    lines = limits.lines_of(connection, [row.id for row in rows if row.paused == limits.BY_LIMIT])
+    running = {row.holder for row in rows if row.state == TaskState.RUNNING}
+    names = nodes(connection, running) if running else {}
+    return [
+        _task(
+            row,
+            waits_for=tuple(waits_for.get(row.id, ())),
+            suspended=suspended.get(row.id),
+            limit=lines.get(row.id),
+            node=names.get(row.holder),
+        )
+        for row in rows
+    ]
 
 
 def _waits_for(connection: Connection, ids: Sequence[str]) -> dict[str, list[str]]:
@@ -198,9 +210,12 @@ def _waits_for(connection: Connection, ids: Sequence[str]) -> dict[str, list[str
     return found
 
 
-def _task(row: Any, waits_for: tuple[str, ...], suspended: Suspension | None) -> TaskInfo:
-    columns = {name: value for name, value in row._mapping.items() if name != "waits"}
-    return TaskInfo(**{**columns, "state": TaskState(row.state), "waits_for": waits_for}, suspended=suspended)
+def _task(row: Any, **found: Any) -> TaskInfo:
+    columns = {name: value for name, value in row._mapping.items() if name not in ("waits", "paused", "eligible_at")}
+    free = row.state == TaskState.WAITING and not row.waits and not row.paused and row.eligible_at < waits.NEVER
+    due_at = row.eligible_at if free else None
+    parked = row.state == TaskState.WAITING and row.paused == limits.BY_PAUSE
+    return TaskInfo(**{**columns, "state": TaskState(row.state)}, **found, due_at=due_at, parked=parked)
 
 
 def parents_of(store: Store, task_id: str) -> list[str]:
@@ -217,7 +232,7 @@ def attempt_rows(store: Store, task_id: str) -> list[AttemptInfo]:
 
 def attempt_of(row: Any) -> AttemptInfo:
     values = {name: row._mapping[name] for name in AttemptInfo.__dataclass_fields__}
-    return AttemptInfo(**{**values, "outcome": AttemptOutcome(row.outcome)})
+    return AttemptInfo(**{**values, "outcome": AttemptOutcome(row.outcome), "died": bool(row.died)})
 
 
 def claim_details(store: Store, task_id: str) -> ClaimDetails | None:

@@ -211,6 +211,8 @@ attempts = sa.Table(
     # the worker's name, which outlives its row in holders; and until when a lost run is known to have been held
     sa.Column("node", _name(255)),
     sa.Column("seen_at", sa.BigInteger),
+    # it was lost because its process is known to have died
+    sa.Column("died", sa.SmallInteger, nullable=False, server_default="0"),
     **_ENGINE,
 )
 

@@ -89,9 +89,9 @@ def _columns() -> tuple[sa.ColumnElement[Any], ...]:
     # An attempt that an older version noted has no name of its own.
     node = sa.func.coalesce(a.node, holders.c.node).label("node")
     cut = sa.case((_long > DETAIL, sa.func.substr(a.detail, _long - DETAIL + 1)), else_=a.detail).label("detail")
-    run = (a.task_id, a.token, a.holder, a.started_at, a.finished_at, a.outcome, a.seen_at)
+    run = (a.task_id, a.token, a.holder, a.started_at, a.finished_at, a.outcome, a.seen_at, a.died)
     return (*run, node, cut, tasks.c.name, tasks.c.key)
 
 
 def _attempt(row: Any) -> TimelineAttempt:
-    return TimelineAttempt(**{**row._mapping, "outcome": AttemptOutcome(row.outcome)})
+    return TimelineAttempt(**{**row._mapping, "outcome": AttemptOutcome(row.outcome), "died": bool(row.died)})

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
 import sqlalchemy as sa
 
+from argus_celery.flow import step
+from argus_celery.flow.claim import claim as claim_all
 from argus_celery.flow.complete import complete
 from argus_celery.flow.lapse import lapse
 from argus_celery.flow.release import release
 from argus_celery.flow.renew import renew
-from argus_celery.flow.restore import restore, sweep
-from argus_celery.records import AttemptOutcome, HolderFacts, Outcome, TaskState, Timeline
+from argus_celery.flow.restore import free_the_dead, restore, sweep
+from argus_celery.records import AttemptOutcome, Delivery, HolderFacts, Outcome, TaskState, Timeline
 from argus_celery.store import holders, timelines
+from argus_celery.store.reports import attempt_rows
 from argus_celery.store.schema import attempts
 from tests.flow.conftest import FlowBench
 
@@ -57,6 +61,7 @@ def test_a_lost_run_is_known_to_have_been_held_until_its_last_renewal(bench: Flo
     bench.claim("w2")
     lost, after = timeline(bench).attempts
     assert (lost.outcome, lost.known_until) == (AttemptOutcome.LOST, lost.started_at)
+    assert (lost.died, lost.detail) == (False, "the lease lapsed")
     assert lost.finished_at >= lost.started_at + 60_000  # type: ignore[operator]
     assert timeline(bench).hand_overs == [(lost, after)]
 
@@ -72,6 +77,49 @@ def test_proof_of_death_keeps_the_last_renewal(bench: FlowBench) -> None:
     assert (lost.task_id, lost.outcome) == (claim.task_id, AttemptOutcome.LOST)
     assert lost.started_at is not None and lost.known_until is not None
     assert lost.started_at + 20_000 <= lost.known_until <= lost.finished_at - 10_000  # type: ignore[operator]
+    assert (lost.died, lost.detail) == (True, "its worker died")
+
+
+def test_a_dead_worker_is_told_dead_though_its_leases_have_lapsed_before(bench: FlowBench) -> None:
+    boot(bench, "w1", pid=4711)
+    claim = bench.running("w1", project=PROJECT)
+    bench.pass_time(60)
+    me = HolderFacts("w2", "celery@w2", "here", 2, "boot", "space", "start")
+    assert free_the_dead(bench.rt, me, lambda one: one.pid == 4711) == 1
+    assert free_the_dead(bench.rt, me, lambda one: one.pid == 4711) == 0
+    sweep(bench.rt)
+    (lost,) = timeline(bench).attempts
+    assert (lost.died, lost.known_until, lost.task_id) == (True, lost.started_at, claim.task_id)
+
+
+@pytest.mark.parametrize("dead", [True, False])
+def test_a_run_that_noted_steps_was_alive_until_the_last_of_them(bench: FlowBench, dead: bool) -> None:
+    boot(bench, "w1", pid=4711)
+    claim = bench.running("w1", project=PROJECT)
+    for seconds, name in ((0, "one"), (4, "two")):
+        bench.pass_time(seconds)
+        step.record(bench.rt, claim, name, None)
+    bench.pass_time(3 if dead else 60)
+    restore(bench.rt, HolderFacts("w2", "celery@w2", "here", 2, "boot", "space", "start"), lambda one: dead)
+    (lost,) = timeline(bench).attempts
+    assert lost.started_at is not None and lost.known_until is not None and lost.finished_at is not None
+    assert lost.started_at + 4_000 <= lost.known_until <= lost.finished_at - 3_000
+    (attempt,) = attempt_rows(bench.store, claim.task_id)
+    assert (attempt.known_until, attempt.died) == (lost.known_until, lost.died) == (lost.known_until, dead)
+
+
+def test_a_run_that_showed_progress_was_alive_until_then(bench: FlowBench) -> None:
+    boot(bench, "w1", pid=4711)
+    delivery = Delivery(bench.enqueue(project=PROJECT, lease_ttl_ms=60_000), 1)
+    (claim,) = claim_all(bench.rt, "w1", [delivery], progress_timeout=30)
+    assert claim is not None
+    bench.pass_time(20)
+    assert renew(bench.rt, "w1", [(claim.task_id, claim.token)], progress=True).held
+    bench.pass_time(10)
+    restore(bench.rt, HolderFacts("w2", "celery@w2", "here", 2, "boot", "space", "start"), lambda one: one.pid == 4711)
+    (lost,) = timeline(bench).attempts
+    assert lost.started_at is not None and lost.known_until is not None
+    assert lost.known_until >= lost.started_at + 20_000 and lost.died
 
 
 def test_a_child_that_was_seen_to_die_was_held_until_then(bench: FlowBench) -> None:
@@ -79,7 +127,7 @@ def test_a_child_that_was_seen_to_die_was_held_until_then(bench: FlowBench) -> N
     bench.pass_time(5)
     lapse(bench.rt, "w1", claim.task_id, claim.token, "the process 4711 was lost")
     (lost,) = timeline(bench).attempts
-    assert lost.known_until == lost.finished_at
+    assert (lost.known_until, lost.died) == (lost.finished_at, True)
 
 
 def test_a_run_given_back_is_handed_over_and_a_retry_is_not(bench: FlowBench) -> None:

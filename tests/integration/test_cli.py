@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
 
 from argus_celery import Limit, durable
 from argus_celery.cli import tables
+from argus_celery.flow.lapse import lapse
 from argus_celery.flow.step import record
 from argus_celery.flow.suspend import Wait, suspend
-from argus_celery.records import ProjectStatus, TaskState
-from argus_celery.store import reports
+from argus_celery.records import HolderFacts, ProjectStatus, TaskState
+from argus_celery.store import holders, reports
 from tests.integration.commands import Commands
 from tests.integration.embedded import shop
 
@@ -94,7 +96,7 @@ def test_tasks_are_listed_and_filtered(argus: Commands) -> None:
 
 
 def test_a_task_is_shown_with_its_message_its_attempts_and_why_it_waits(argus: Commands) -> None:
-    first, second, _ = argus.ids  # type: ignore[attr-defined]
+    first, second, third = argus.ids  # type: ignore[attr-defined]
     shown = argus("task", first).stdout
     assert "queued, its dispatch lapses in" in shown and "(1,)" in shown and "order-1" in shown
     claimed = argus.claimed(first)
@@ -104,7 +106,8 @@ def test_a_task_is_shown_with_its_message_its_attempts_and_why_it_waits(argus: C
     assert (told["state"], told["error"], told["attempts"]) == ("failed", "ValueError: broke", 1)
     assert [(one["token"], one["outcome"]) for one in told["history"]] == [(claimed.token, "failed")]
     argus("pause", "import 1")
-    assert "parked with its project" in argus("task", first).stdout
+    assert "running, and not again while its project is paused" in argus("task", first).stdout
+    assert "waiting, parked with its project" in argus("task", third).stdout
 
 
 def test_a_task_tells_until_when_it_has_to_show_progress(argus: Commands) -> None:
@@ -136,7 +139,10 @@ def test_a_task_tells_what_it_waits_for(argus: Commands) -> None:
     child = argus.project.enqueue(charge.s(4), after=[second, first]).id  # type: ignore[attr-defined]
     argus.ended(first, TaskState.SUCCEEDED)
     shown = argus("task", child).stdout
-    assert "waiting, waits for 1 of 2" in shown
+    assert f"waiting, waits for 1 of 2: {second[:8]}\n" in shown
+    listed = argus("tasks", "import 1").stdout.splitlines()
+    assert listed[-1].startswith(child) and listed[-1].endswith(f"waits for {second[:8]}")
+    assert f"waits for {second[:8]}" in argus("show", "import 1").stdout
     assert f"{second}  shop.charge  queued\n" in shown and f"{first}  shop.charge  succeeded\n" in shown
     told = argus.json("task", child)
     assert (told["after"], told["waits_for"]) == ([second, first], [second])
@@ -144,9 +150,62 @@ def test_a_task_tells_what_it_waits_for(argus: Commands) -> None:
 
 def test_a_task_tells_that_it_waits_for_a_limit(argus: Commands) -> None:
     charge = argus.shop.app.tasks["shop.charge"]
-    narrow = argus.shop.argus.project("narrow", limit=Limit(concurrency=1))
-    _, second = (narrow.enqueue(charge.s(n)).id for n in (1, 2))
-    assert "waiting, waits for its turn under a limit\n" in argus("task", second).stdout
+    limits = {"narrow": (Limit(concurrency=1), "1 at once"), "slow": (Limit(rate="1/h"), "a start every 3600 s")}
+    for name, (limit, allows) in limits.items():
+        project = argus.shop.argus.project(name, limit=limit)
+        _, second = (project.enqueue(charge.s(n)).id for n in (1, 2))
+        why = f"waits for the limit 'project {name}' ({allows})\n"
+        assert f"waiting, {why}" in argus("task", second).stdout
+        assert why in argus("tasks", name).stdout and why in argus("show", name).stdout
+        first, other = argus.json("tasks", name)
+        assert (first["limit"], other["limit"]["name"]) == (None, f"project {name}")
+
+
+def test_tasks_tell_since_when_they_are_where_they_are_and_who_runs_them(argus: Commands) -> None:
+    store = argus.shop.argus.runtime.store
+    for name in ("w1", "w2"):
+        facts = HolderFacts(name, f"celery@{name}", "here", 1, "boot", "space", "start")
+        store.transaction(lambda connection, facts=facts: holders.register(store, connection, facts))
+    first, second, _ = argus.ids  # type: ignore[attr-defined]
+    argus.claimed(first)
+    argus.ended(second, TaskState.SUCCEEDED)
+    argus.project.pause()  # type: ignore[attr-defined]
+    argus.shop.app.tasks["shop.charge"].apply_async((4,), countdown=86_400, argus_project="later")
+    store.clock_shift += 3 * 3600_000
+    running, ended, parked = argus("tasks", "import 1").stdout.splitlines()[1:]
+    assert re.search(r"running +3 h .* celery@w1$", running)
+    assert re.search(r"succeeded +3 h ", ended) and "celery@" not in ended
+    assert re.search(r"waiting +3 h .* parked with its project$", parked)
+    assert argus("tasks", "later").stdout.rstrip().endswith("due in 21 h")
+    wide = argus("tasks", "import 1", "--wide").stdout.splitlines()
+    assert re.search(r"worker +enqueued +ran for +args", wide[0])
+    assert re.search(r"celery@w1 .* 3 h +\(1,\)$", wide[1]) and re.search(r"celery@w1 .* ms +\(2,\)$", wide[2])
+    told = argus.json("tasks", "import 1")
+    assert [(task["node"], task["parked"]) for task in told] == [("celery@w1", False), (None, False), (None, True)]
+
+
+def test_a_batch_is_listed_in_the_order_of_its_calls(argus: Commands) -> None:
+    charge = argus.shop.app.tasks["shop.charge"]
+    results = argus.shop.argus.project("batch").enqueue_many(charge.s(n) for n in range(40))
+    assert [task["id"] for task in argus.json("tasks", "batch")] == [result.id for result in results]
+
+
+def test_a_killed_run_is_told_with_its_last_sign_of_life(argus: Commands) -> None:
+    rt, (first, second, _) = argus.shop.argus.runtime, argus.ids  # type: ignore[attr-defined]
+    claim = argus.claimed(first)
+    lapse(rt, claim.holder, first, claim.token, "the process 7 was lost")
+    assert re.search(r"\d  killed        w1  .*the process 7 was lost", argus("task", first).stdout)
+    claim = argus.claimed(second)
+    rt.store.clock_shift += 2_000
+    record(rt, claim, "half", None)
+    rt.store.clock_shift += 60_000
+    argus("sweep")
+    shown = argus("task", second).stdout
+    assert re.search(r"ran for +then silent", shown) and re.search(
+        r"lost +w1 .* 2\.\d s +60 s +the lease lapsed", shown
+    )
+    (attempt,) = argus.json("task", second)["history"]
+    assert 2_000 <= attempt["known_until"] - attempt["started_at"] < 10_000
 
 
 def test_a_task_tells_what_it_waits_for_in_the_middle_of_its_work(argus: Commands) -> None:
@@ -221,7 +280,8 @@ def test_a_task_is_restarted_after_a_question(argus: Commands) -> None:
     assert argus.shop.task(first).state is TaskState.SUCCEEDED
     assert argus("restart", "import 1", first, "--yes").stdout == "runs again: 1\n"
     assert argus.shop.task(first).state is TaskState.QUEUED
-    assert f"Did you mean '{first}'?" in argus.refused("restart", "import 1", first[:-1], "--yes")
+    argus.ended(first, TaskState.SUCCEEDED)
+    assert argus("restart", "import 1", first[:-1], "--yes").stdout == "runs again: 1\n"
 
 
 def test_cancel_asks_and_without_a_terminal_refuses(argus: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +315,25 @@ def test_what_failed_is_put_back(argus: Commands) -> None:
     assert argus.json("retry", "import 1", "--task", one) == {"put_back": []}
     assert "no task of the name 'shop.[c]harge'" in argus.refused("retry", "import 1", "--name", "shop.[c]harge")
     assert argus("retry", "import 1", "--state", "failed", "--name", "shop.*").stdout == "put back 2\n"
-    assert f"Did you mean '{one}'?" in argus.refused("retry", "import 1", "--task", one[:-1])
+    argus.ended(one, TaskState.FAILED)
+    assert argus.json("retry", "import 1", "--task", one[:-1]) == {"put_back": [one]}
+    argus.shop.argus.project("night")
+    assert "there is no task" in argus.refused("retry", "night", "--task", one)
+
+
+def test_of_an_id_a_beginning_will_do_that_no_other_task_has(argus: Commands) -> None:
+    charge = argus.shop.app.tasks["shop.charge"]
+    for task_id in ("order-1", "order-10", "order-20"):
+        charge.apply_async((1,), task_id=task_id, argus_project="import 1")
+    assert argus.json("task", "order-2")["id"] == "order-20"
+    assert argus.json("task", "order-1")["id"] == "order-1", "who names one whole means that one"
+    refused = argus.refused("task", "order-")
+    assert "'order-' is the beginning of several ids" in refused
+    assert all(f"\n  {one}  shop.charge  queued" in refused for one in ("order-1", "order-10", "order-20"))
+    for command in (("retry", "import 1", "--task"), ("restart", "import 1", "--yes")):
+        assert "the beginning of several ids" in argus.refused(*command, "order-")
+    for nothing in ("", "*", "order-?0", "%", "\udcff"):
+        assert "there is no task" in argus.refused("task", nothing)
 
 
 def test_what_is_put_back_in_a_paused_project_says_that_nothing_starts(argus: Commands) -> None:
@@ -314,8 +392,8 @@ def test_an_unknown_project_names_the_near_one_and_makes_none(argus: Commands) -
 
 def test_an_unknown_task_names_the_near_one(argus: Commands) -> None:
     one = argus.ids[0]  # type: ignore[attr-defined]
-    assert f"there is no task {one[:-1]!r}. Did you mean '{one}'?" in argus.refused("task", one[:-1])
-    assert f"Did you mean '{one}'?" in argus.refused("task", one[:8])  # as the timeline shows it
+    assert f"there is no task 'x{one}'. Did you mean '{one}'?" in argus.refused("task", f"x{one}")
+    assert argus.json("task", one[:8])["id"] == one  # as the timeline shows it
 
 
 def test_a_wrong_command_line_is_code_2(argus: Commands) -> None:
@@ -351,7 +429,7 @@ def test_what_others_named_cannot_harm_the_terminal(argus: Commands) -> None:
     assert "\x1b" not in argus.refused("show", HOSTILE + "?")
 
 
-@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize("width", [60, 80, 140])
 def test_a_table_fits_the_terminal(
     argus: Commands, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
 ) -> None:
@@ -359,8 +437,17 @@ def test_a_table_fits_the_terminal(
     argus.ended(argus.ids[0], TaskState.FAILED, "ValueError: " + "it broke " * 30)  # type: ignore[attr-defined]
     shown = argus("tasks").stdout
     assert max(map(len, shown.splitlines())) <= width
-    assert all(task_id in shown for task_id in argus.ids)  # type: ignore[attr-defined]
+    assert all(task_id[:8] in shown for task_id in argus.ids)  # type: ignore[attr-defined]
     assert "ValueError" in shown
+
+
+def test_ids_are_shortened_as_far_as_they_stay_apart_and_chosen_ones_not_at_all() -> None:
+    one, two, far = (
+        f"{start}-4a4a-4a4a-8a8a-{end}"
+        for start, end in (("a" * 8, "0" * 12), ("a" * 8, "1" * 12), ("b" * 8, "0" * 12))
+    )
+    assert tables.abbreviated([one, far, "order-10000000000000"]) == ["a" * 8, "b" * 8, "order-10000000000000"]
+    assert tables.abbreviated([one, two]) == [one, two]
 
 
 def test_names_lose_their_middle_and_wide_letters_count_twice(

@@ -42,7 +42,7 @@ def test_the_timeline_is_shown_told_and_written(app: Celery, tmp_path: Path) -> 
     shown = run(app, "import 1")
     assert shown.exit_code == 0, shown.output
     assert "3 attempts · 2 tasks · 2 workers" in shown.output
-    assert "lost-one lost by worker w1 → worker w2" in shown.output
+    assert "lost-one killed on worker w1 → worker w2" in shown.output
 
     told = json.loads(run(app, "import 1", "--json").stdout)
     assert [one["outcome"] for one in told["attempts"]] == ["succeeded", "lost", None]

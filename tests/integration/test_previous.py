@@ -41,7 +41,7 @@ def test_a_killed_worker_has_let_the_lease_lapse(workers: Bench) -> None:
     workers.wait("start", "hanging")
     node.kill()
     workers.worker("w2")
-    assert told(workers, "w") == "lost: the lease lapsed"
+    assert told(workers, "w") == "lost: its worker died"
 
 
 def test_a_body_that_left_its_process_is_told_with_the_exit_code(workers: Bench) -> None:

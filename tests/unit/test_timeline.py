@@ -44,11 +44,12 @@ def ran(
     name: str = "shop.charge",
     detail: str | None = None,
     node: str | None = "",
+    died: bool = False,
 ) -> TimelineAttempt:
     """Times in seconds."""
     known = f"celery@{holder}" if node == "" else node
     instants = [None if at is None else T0 + round(at * 1000) for at in (start, end, seen)]
-    return TimelineAttempt(task, name, None, token, holder, known, *instants[:2], outcome, detail, instants[2])
+    return TimelineAttempt(task, name, None, token, holder, known, *instants[:2], outcome, detail, instants[2], died)
 
 
 def timeline(*attempts: TimelineAttempt, project: str = "import 1", now: float = 60) -> Timeline:
@@ -56,7 +57,7 @@ def timeline(*attempts: TimelineAttempt, project: str = "import 1", now: float =
 
 
 KILLED = timeline(
-    ran("t1", 2, "a", 0, 20, How.LOST, seen=8, detail="its lease lapsed"),
+    ran("t1", 2, "a", 0, 20, How.LOST, seen=8, detail="its worker died", died=True),
     ran("t2", 2, "b", 0, 9),
     ran("t1", 4, "b", 21, 30),
     ran("t3", 2, "b", 22, None, None),
@@ -131,8 +132,8 @@ def test_the_terminal_shows_the_kill_the_silence_and_who_took_over() -> None:
     a, b = (next(line for line in text.splitlines() if line.startswith(f"celery@{one} ")) for one in "ab")
     assert "━━✗╌╌" in a
     assert "╸" in b and "╺━" in b
-    assert "✗ shop.charge t1 lost by celery@a → celery@b after 13 s: its lease lapsed" in drawn(KILLED, 140)
-    assert "1 lost, 1 running, 2 succeeded" in text
+    assert "✗ shop.charge t1 killed on celery@a → celery@b after 13 s: its worker died" in drawn(KILLED, 140)
+    assert "1 killed, 1 running, 2 succeeded" in text
 
 
 def test_every_end_has_a_sign_of_its_own_and_a_line_of_the_legend() -> None:
@@ -141,6 +142,13 @@ def test_every_end_has_a_sign_of_its_own_and_a_line_of_the_legend() -> None:
     signs = [LOOKS[how].sign for how in How if LOOKS[how].sign]
     assert len(set(signs)) == len(How) - 1
     assert all(text.count(sign) >= 2 and how in text for how in How if (sign := LOOKS[how].sign))
+
+
+def test_a_worker_that_only_fell_silent_is_not_called_killed() -> None:
+    silent = timeline(ran("t1", 2, "a", 0, 20, How.LOST, seen=8), ran("t1", 4, "b", 21, 30))
+    assert "━━?╌╌" in drawn(silent) and "? shop.charge t1 lost by celery@a → celery@b after 13 s" in drawn(silent, 140)
+    for text in (drawn(silent), svg(chart(silent)), page(chart(silent)).split('id="data"')[0]):
+        assert "1 lost" in text and "1 killed" not in text
 
 
 def test_it_keeps_to_the_width_and_to_plain_characters_where_there_are_no_others() -> None:
@@ -190,7 +198,8 @@ def many(number: int = 10_000) -> Timeline:
     for at in range(number // 2):
         start, worker = (at // 32) * 2.0 + (at % 32) / 64, f"w{at % 8}"
         lost = at % 50 == 7
-        runs.append(ran(f"t{at}", 2, worker, start, start + 1, How.LOST if lost else How.RETRIED, seen=start + 0.5))
+        how = How.LOST if lost else How.RETRIED
+        runs.append(ran(f"t{at}", 2, worker, start, start + 1, how, seen=start + 0.5, died=lost))
         runs.append(ran(f"t{at}", 4, f"w{(at + 1) % 8}", start + 1, start + 1.8))
     return timeline(*runs, now=10_000)
 
@@ -222,7 +231,7 @@ def test_the_picture_is_xml_that_names_each_attempt_and_asks_for_nothing_else() 
     titles = [one.text or "" for one in ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}title")]
     assert all(any(f"task {task}, token {token}" in title for title in titles) for task, token in RUNS_OF_KILLED)
     assert "shop.charge: taken over after 13 s" in titles
-    assert "last known to run" in next(title for title in titles if "token 2" in title and "t1" in title)
+    assert "last sign of life" in next(title for title in titles if "token 2" in title and "t1" in title)
     for text in (picture, page(chart(KILLED))):
         assert not re.findall(r"""(?:src|href)=|url\((?!#)|https?://(?!www\.w3\.org/2000/svg")""", text)
 
@@ -233,7 +242,7 @@ RUNS_OF_KILLED = [(one.task_id, one.token) for one in KILLED.attempts]
 def test_every_end_has_a_shape_or_a_sign_of_its_own_beside_its_colour() -> None:
     looks = {(look.shape, look.mark) for look in LOOKS.values()}
     assert len(looks) == len(LOOKS)
-    assert {"running", *How} == set(LOOKS)
+    assert {"running", "killed", *How} == set(LOOKS)
 
 
 def test_no_name_becomes_an_element_or_a_script() -> None:
@@ -264,7 +273,7 @@ def test_the_page_lets_no_script_run_but_its_own() -> None:
 def test_the_page_tells_in_words_too_what_was_handed_over_and_what_failed() -> None:
     told = page(chart(timeline(*KILLED.attempts, ran("t9", 2, "b", 1, 2, How.FAILED, detail="a\nOSError: broke"))))
     rows = re.findall(r"<tr>(.*?)</tr>", told)
-    assert any("shop.charge t1" in row and "13 s" in row and "its lease lapsed" in row for row in rows)
+    assert any("shop.charge t1" in row and "13 s" in row and "its worker died" in row for row in rows)
     assert any("shop.charge t9" in row and "OSError: broke" in row for row in rows)
 
 
@@ -275,7 +284,7 @@ def test_ten_thousand_attempts_stay_light_and_no_kill_is_left_out() -> None:
     assert len(json.loads(Elements(whole).data)["bars"]) == 10_000
     bars, cells = parted(big.lanes[0].tracks[0], big.scale, 1_000, many=True)
     assert not bars and {id(bar) for cell in cells for bar in cell.bars} == {id(bar) for bar in big.lanes[0].tracks[0]}
-    kills = {round(big.scale.at(bar.known) * 1006 / 9) for bar in big.bars if bar.kind == "lost"}
+    kills = {round(big.scale.at(bar.known) * 1006 / 9) for bar in big.bars if bar.kind == "killed"}
     signs = re.findall(r'translate\(([\d.]+) [\d.]+\) scale\(0\.\d\)"><path class="halo" d="M-4-4L4 4', picture)
     assert {round((float(at) - 170) / 9) for at in signs} >= kills
 

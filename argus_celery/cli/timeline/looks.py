@@ -66,16 +66,17 @@ LOOKS = {
         "!", "!", "bold bright_red", "full", "#cf5313", "#f58548", "M0-5V1.2M0 3.4V4.8", "ended with an error", 7
     ),
     "lost": Look(
-        "✗",
-        "x",
-        "bold red",
+        "?",
+        "?",
+        "bold magenta",
         "broken",
-        "#b0123b",
-        "#ff6685",
-        "M-4-4L4 4M4-4L-4 4",
-        "its worker was killed or went silent",
+        "#8e2a8a",
+        "#e08be0",
+        "M-2.6-2.6A2.7 2.7 0 1 1 0 .4V1.4M0 4V4.4",
+        "its worker fell silent",
         8,
     ),
+    "killed": Look("✗", "x", "bold red", "broken", "#b0123b", "#ff6685", "M-4-4L4 4M4-4L-4 4", "its process died", 9),
 }
 
 _PAPER = {

@@ -50,12 +50,14 @@
     for (const [name, unit, lower, part] of [["d", 864e5, "h", 36e5], ["h", 36e5, "min", 6e4], ["min", 6e4, "s", 1e3]])
       if (ms >= unit) return `${Math.floor(ms / unit)} ${name} ${Math.floor((ms % unit) / part)} ${lower}`;
   };
+  const isBroken = (bar) => data.looks[bar.kind].shape === "broken";
   const nameOf = (bar) => names[tasks[bar.task][1]];
   const told = (bar) => {
     const [id, , key] = tasks[bar.task], lines = [`${nameOf(bar)} · ${bar.kind}`, `task ${id}, token ${bar.token}`];
     if (key !== null) lines.push(`key ${key}`);
-    lines.push(`on ${lanes[bar.lane].label}`, `began ${clock(bar.start)}, took ${duration(bar.end - bar.start)}`);
-    if (bar.known < bar.end) lines.push(`last known to run ${clock(bar.known)}, noticed ${clock(bar.end)}`);
+    lines.push(`on ${lanes[bar.lane].label}`, `began ${clock(bar.start)}, ran for ${duration(bar.known - bar.start)}`);
+    if (bar.known < bar.end)
+      lines.push(`last sign of life ${clock(bar.known)}, noticed ${duration(bar.end - bar.known)} later`);
     if (bar.detail >= 0) lines.push(details[bar.detail]);
     return lines.join("\n");
   };
@@ -156,7 +158,7 @@
     }
   };
   const sign = (pen, bar) => {
-    const scale = size.step > 9 ? 0.9 : 0.6, at = x(bar.until) + (bar.kind === "lost" ? 0 : 5 * scale);
+    const scale = size.step > 9 ? 0.9 : 0.6, at = x(bar.until) + (isBroken(bar) ? 0 : 5 * scale);
     pen.save();
     if (at < size.label) return pen.restore();
     pen.translate(at, y(bar) + size.thick / 2);
@@ -186,7 +188,7 @@
   };
   const draw = () => {
     measure();
-    const pen = fitted(plot, size.height), silence = hatch(colour("lost"));
+    const pen = fitted(plot, size.height), silence = hatch(colour("dim"));
     pen.textBaseline = "middle";
     lanes.forEach((lane, at) => {
       const top = size.tops[at], high = Math.max(lane.tracks * size.step, 18) + 6;
@@ -217,7 +219,7 @@
     pen.lineWidth = 1.4;
     for (const [before, after] of handed) {
       const mine = chosen === before.task || (hovered !== null && hovered.task === before.task);
-      const many = handed.length > 40 ? (before.kind === "lost" ? 0.5 : 0.3) : 0.75;
+      const many = handed.length > 40 ? (isBroken(before) ? 0.5 : 0.3) : 0.75;
       pen.globalAlpha = mine ? 1 : chosen !== null ? 0.06 : many;
       link(pen, before, after);
     }

@@ -83,7 +83,7 @@ class _Drawing:
                 word = f"{counts[kind]:,} {kind}"
                 yield f"<g><title>{look.means}</title>{shape(kind, x, x + 20, x + 28, 62, 11)}"
                 if look.mark:
-                    yield sign(kind, x + 20 if kind == "lost" else x + 29, 67.5)
+                    yield sign(kind, x + 20 if look.shape == "broken" else x + 29, 67.5)
                 yield f'<text class="ink" x="{x + 38}" y="72">{word}</text></g>'
                 x += 38 + 7 * len(word) + 18
 
@@ -178,7 +178,7 @@ class _Drawing:
             if place not in drawn:
                 drawn.add(place)
                 size = 0.9 if self.step > 9 else 0.6
-                yield sign(bar.kind, x if bar.kind == "lost" else x + 5 * size, y, size)
+                yield sign(bar.kind, x if LOOKS[bar.kind].shape == "broken" else x + 5 * size, y, size)
 
     # --- places ----------------------------------------------------------------------------------------------------
 
@@ -200,9 +200,10 @@ def _text(text: str) -> str:
 _ARROW = '<marker id="argus-{0}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="6" markerHeight="6" orient="auto">'
 _HATCH = (
     '<defs><pattern id="argus-silent" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-    '<rect class="lost" width="1.6" height="5"/></pattern>'
+    '<rect class="dim" width="1.6" height="5"/></pattern>'
     + "".join(
-        _ARROW.format(kind) + f'<path class="{kind}" d="M0 0L8 4L0 8z"/></marker>' for kind in ("lost", "released")
+        _ARROW.format(kind) + f'<path class="{kind}" d="M0 0L8 4L0 8z"/></marker>'
+        for kind in ("killed", "lost", "released")
     )
     + "</defs>"
 )

@@ -117,8 +117,8 @@ class _Picture:
         start, known, end = (self._column(self.chart.scale.at(at)) for at in (bar.start, bar.known, bar.end))
         sign = look.ascii if self.plain else look.sign
         for at in range(start, end + 1):
-            char = self.signs["on"] if at <= known else self.signs["silent"]
-            self._put(cells, at, (look.rank * 2, char, look.style))
+            drawn = (self.signs["on"], look.style) if at <= known else (self.signs["silent"], "dim")
+            self._put(cells, at, (look.rank * 2, *drawn))
         if (bar.lane, bar.track, bar.start) in self.took_over and end > start:
             self._put(cells, start, (look.rank * 2, self.signs["took"], look.style))
         if sign:
@@ -165,12 +165,14 @@ class _Picture:
 
     def _legend(self) -> list[Text]:
         shown = [(look, kind) for kind, look in LOOKS.items() if kind in self.chart.counts]
-        signs = [((look.ascii if self.plain else look.sign) or self.signs["on"], kind, look) for look, kind in shown]
+        signs = [
+            ((look.ascii if self.plain else look.sign) or self.signs["on"], kind, look.style) for look, kind in shown
+        ]
         if any(bar.known < bar.end for bar in self.chart.bars):
-            signs.append((self.signs["silent"], "silent until noticed", LOOKS["lost"]))
+            signs.append((self.signs["silent"], "silent until noticed", "dim"))
         if self.chart.hand_overs:
-            signs.append((self.signs["took"], "took over", LOOKS["succeeded"]))
-        return [Text(f"{sign} ", look.style).append(word, "default") for sign, word, look in signs]
+            signs.append((self.signs["took"], "took over", LOOKS["succeeded"].style))
+        return [Text(f"{sign} ", style).append(word, "default") for sign, word, style in signs]
 
     def _told(self) -> Iterator[Text]:
         """The hand-overs in words, the longest first where they are many."""
@@ -188,7 +190,8 @@ class _Picture:
         look, labels = LOOKS[before.kind], [lane.label for lane in self.chart.lanes]
         line = Text(f"{clock(before.known)} ").append(f"{look.ascii if self.plain else look.sign} ", look.style)
         line.append(f"{printable(before.attempt.name)} ", "bold").append(f"{printable(before.attempt.task_id)[:8]} ")
-        line.append(f"{before.kind} by {labels[before.lane]} {self.signs['to']} {labels[after.lane]} ")
+        at = "on" if before.kind == "killed" else "by"
+        line.append(f"{before.kind} {at} {labels[before.lane]} {self.signs['to']} {labels[after.lane]} ")
         line.append(f"after {duration(one.took)}")
         if before.attempt.detail:
             line.append(f": {last_line(before.attempt.detail)}", "dim")

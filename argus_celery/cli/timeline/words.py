@@ -39,7 +39,10 @@ def span(start: int, end: int) -> str:
 
 
 def ended(attempt: TimelineAttempt) -> str:
-    return "running" if attempt.outcome is None else str(attempt.outcome)
+    """How it is drawn: its outcome, ``running``, or ``killed`` of a lost one whose process is known to have died."""
+    if attempt.outcome is None:
+        return "running"
+    return "killed" if attempt.died else str(attempt.outcome)
 
 
 def told(attempt: TimelineAttempt, now: int) -> str:
@@ -51,9 +54,10 @@ def told(attempt: TimelineAttempt, now: int) -> str:
     ]
     if attempt.key is not None:
         lines.append(f"key {printable(attempt.key)}")
-    lines.append(f"began {moment(began)}, took {duration((attempt.finished_at or now) - began)}")
-    if attempt.known_until is not None and attempt.known_until != attempt.finished_at:
-        lines.append(f"last known to run {moment(attempt.known_until)}, noticed {moment(attempt.finished_at or now)}")
+    known = attempt.known_until or now
+    lines.append(f"began {moment(began)}, ran for {duration(known - began)}")
+    if attempt.finished_at is not None and attempt.finished_at > known:
+        lines.append(f"last sign of life {moment(known)}, noticed {duration(attempt.finished_at - known)} later")
     if attempt.detail:
         lines.append(last_line(attempt.detail))
     return "\n".join(lines)

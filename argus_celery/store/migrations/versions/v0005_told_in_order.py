@@ -1,4 +1,4 @@
-"""What a person is told: tasks in the order in which they were enqueued, and workers that have signed off."""
+"""What a person is told: tasks in the order of their batch, workers that have signed off, runs whose process died."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ metadata = sa.MetaData()
 
 new_columns: dict[str, tuple[sa.Column[Any], ...]] = {
     "argus_tasks": (sa.Column("number", sa.Integer, nullable=False, server_default="0"),),
+    "argus_attempts": (sa.Column("died", sa.SmallInteger, nullable=False, server_default="0"),),
     "argus_holders": (sa.Column("left_at", sa.BigInteger),),
 }
 
