@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,7 +14,7 @@ from argus_celery.flow import each, perform, step
 from argus_celery.flow.checks import sleep_ms, wait_ms
 from argus_celery.flow.guard import Guarding, guard
 from argus_celery.flow.tick import due_of
-from argus_celery.flow.wait import RAISES, SHORT_MS
+from argus_celery.flow.wait import RAISES, SHORT_MS, nap
 from argus_celery.records import AttemptInfo, Claim
 from argus_celery.run import Run, in_hand, steps_here
 from argus_celery.store import reports
@@ -175,17 +174,17 @@ class Current:
         ms = sleep_ms(seconds, minutes, hours, days)
         run = in_hand.get()
         if run is not None and run.is_here():
-            return run.waits.called(lambda: run.waits.sleep(ms, name))
+            return run.waits.sleep(ms, name)
         if ms >= SHORT_MS:
             raise NoClaim(f"current.sleep() of {ms / 1000:g} s needs a worker to go on: call the task with delay()")
-        return time.sleep(ms / 1000)
+        return nap(ms)
 
     def sleep_until(self, instant: datetime, *, name: str = "sleep") -> Any:
         """The same until an instant, by the store's clock. Without a zone it is in the app's ``timezone``."""
         if not isinstance(instant, datetime):
             raise BadStep(f"current.sleep_until(...) takes a datetime, not {instant!r}")
         run = self._run_here()
-        return run.waits.called(lambda: run.waits.sleep_until(run.instant(instant), name))
+        return run.waits.sleep_until(run.instant(instant), name)
 
     def wait_for(self, event: str, timeout: float | timedelta | None = None, default: Any = RAISES) -> Any:
         """The payload of an event that the project was told (``project.send``), or is waited for as ``sleep`` waits.
@@ -194,8 +193,7 @@ class Current:
         coroutine ``await`` it. Raises ``BadStep`` inside a step or a transaction, and ``NoClaim``.
         """
         ms = None if timeout is None else wait_ms("the timeout of current.wait_for(...)", timeout)
-        waits = self._run_here().waits
-        return waits.called(lambda: waits.wait_for(event, ms, default))
+        return self._run_here().waits.wait_for(event, ms, default)
 
     def _details(self) -> reports.ClaimDetails | None:
         run = in_hand.get()

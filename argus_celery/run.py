@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from argus_celery.errors import LeaseLost, StoreUnavailable
+from argus_celery.errors import LeaseLost, NoClaim, StoreUnavailable
 from argus_celery.flow import renew
 from argus_celery.flow.outage import wait_out
 from argus_celery.flow.progress import Progress
@@ -45,7 +45,7 @@ class Run:
     shown: Progress = field(default_factory=lambda: Progress(None))
 
     def __post_init__(self) -> None:
-        self.steps = Steps(self.rt, self.claim, self.lost, Codec(self.encode, self.decode), self.progress)
+        self.steps = Steps(self.rt, self.claim, self.lost, Codec(self.encode, self.decode), self)
         self.waits = Waits(self.steps, lambda: self.in_body)
 
     def is_here(self) -> bool:
@@ -88,7 +88,32 @@ class Run:
                     self.lost.set()
                 self.shown.written()
         if self.lost.is_set():
-            raise LeaseLost(f"task {self.claim.task_id}: the lease with token {self.claim.token} is lost")
+            raise self._lost()
+
+    def _lost(self) -> LeaseLost:
+        return LeaseLost(f"task {self.claim.task_id}: the lease with token {self.claim.token} is lost")
+
+    def begins(self, what: str) -> None:
+        """Raise if the caller has outlived the run, its lease is lost, or it has reached a wait."""
+        self.check_open(what)
+        if self.lost.is_set():
+            raise self._lost()
+        self.waits.check()
+
+    def check_open(self, what: str) -> None:
+        """Raise ``NoClaim`` in a thread or a task of asyncio's that has outlived the body."""
+        if not self.in_body and not self._is_own_thread():
+            raise NoClaim(
+                f"task {self.claim.task_id}: {what} comes too late, its run with token {self.claim.token} is over:"
+                " a body has to await the tasks and join the threads it starts"
+            )
+
+    def is_behind(self) -> bool:
+        """Is the caller a handler of Celery's behind the body?"""
+        return not self.in_body and not self.lost.is_set() and self._is_own_thread()
+
+    def _is_own_thread(self) -> bool:
+        return self.thread_ident == threading.get_ident()
 
     def progress(self) -> None:
         """The run goes on: said to the store where it is time. In a transaction of its own its lease is moved on."""
@@ -106,6 +131,4 @@ in_hand: ContextVar[Run | None] = ContextVar("argus_run", default=None)
 def steps_here() -> Steps | None:
     """Where steps are recorded; None where a function is just called, also in what follows the end of a run."""
     run = in_hand.get()
-    if run is None or (run.settled and not run.lost.is_set()) or not run.is_here():
-        return None
-    return run.steps
+    return None if run is None or run.is_behind() or not run.is_here() else run.steps

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -79,7 +81,9 @@ def _decorated(function: Any, options: StepOptions) -> Any:
         raise SettingError(f"step(): {function.__qualname__} is a generator, whose value cannot be kept; return a list")
     if isinstance(options.key, str):
         check_named("step(key=...)", options.key, inspect.signature(function))
-    call = _awaited(function, options) if inspect.iscoroutinefunction(function) else _called(function, options)
+    call = _called(function, options)
+    if inspect.iscoroutinefunction(function):
+        _mark_coroutine_function(call)
     setattr(call, OPTIONS, options)
     return call
 
@@ -95,15 +99,12 @@ def _called(function: Any, options: StepOptions) -> Any:
     return call
 
 
-def _awaited(function: Any, options: StepOptions) -> Any:
-    @functools.wraps(function)
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        steps = steps_here()
-        if steps is None:
-            return await function(*args, **kwargs)
-        return await perform.run(steps, _name(function, options, args, kwargs), function, args, kwargs, options)
-
-    return call
+def _mark_coroutine_function(call: Any) -> None:
+    """It is none, so that a step which nobody awaits is noticed."""
+    if sys.version_info >= (3, 12):
+        inspect.markcoroutinefunction(call)
+    else:
+        call._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # for asyncio's own question
 
 
 def _name(function: Any, options: StepOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

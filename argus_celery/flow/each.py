@@ -92,6 +92,7 @@ class Each(Generic[T]):
         path = self._path(item)
         if steps.knows(path):
             return False
+        steps.host.begins(f"an item of {self._name!r}")
         self._item = self._around.item(path)
         scope.move(self._around, self._item)
         return True
@@ -104,7 +105,7 @@ class Each(Generic[T]):
             steps.names.give_back(item)  # its path does not come again
         else:
             item.taken.add(item.path)
-        return steps.flush if len(steps.unwritten) >= self._batch else steps.went_on
+        return steps.flush if len(steps.unwritten) >= self._batch else steps.host.progress
 
     def _leave(self) -> Scope:
         item, self._item = self._item, None

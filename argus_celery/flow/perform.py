@@ -9,6 +9,7 @@ from typing import Any
 
 from argus_celery.errors import BadStep
 from argus_celery.flow import scope, trying
+from argus_celery.flow.awaited import Awaited
 from argus_celery.flow.off_loop import off_loop
 from argus_celery.flow.scope import Scope
 from argus_celery.flow.step import Steps
@@ -34,7 +35,7 @@ def run(
     if options is None:
         options, function = trying.options_of(function)
     call = _Call(steps, name, function, options, args, kwargs)
-    return call.awaited() if trying.is_async(function) else call.done()
+    return call.to_await() if trying.is_async(function) else call.done()
 
 
 class _Call:
@@ -61,15 +62,22 @@ class _Call:
         with steps.inside(self.around, self.scope):
             if steps.knows(self.name):
                 return steps.read(self.name)
+            steps.host.begins(f"the step {self.name!r}")
             return steps.record(self.name, self.trying.call(self._once))
 
-    async def awaited(self) -> Any:
+    def to_await(self) -> Awaited:
+        steps = self.steps
+        given_back = partial(steps.names.give_back, self.scope)
+        return Awaited(f"the step {self.name!r}", steps.unawaited, self._awaited, given_back)
+
+    async def _awaited(self) -> Any:
         steps = self.steps
         with steps.inside(self.around, self.scope):
             if not steps.is_loaded:
                 await off_loop(steps.load)
             if steps.knows(self.name):
                 return await off_loop(partial(steps.read, self.name))
+            steps.host.begins(f"the step {self.name!r}")
             value = await self.trying.call_async(self._once_async)
             return await off_loop(partial(steps.record, self.name, value))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event, Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from argus_celery.errors import BadStep, LeaseLost, PayloadTooLarge, StoreUnavailable
 from argus_celery.flow import complete, points, scope
@@ -71,15 +71,26 @@ class Codec:
     decode: Callable[[bytes], Any]
 
 
+class Host(Protocol):
+    """The run whose steps they are."""
+
+    def begins(self, what: str) -> None:
+        """This is about to be done: raises if nothing more may be."""
+
+    def check_open(self, what: str) -> None:
+        """Raise ``NoClaim`` if the caller has outlived the run."""
+
+    def progress(self) -> None:
+        """Something was finished."""
+
+
 class Steps:
     """The steps of one run: those that earlier runs have left, and those it records."""
 
-    def __init__(
-        self, rt: Runtime, claim: Claim, lost: Event, codec: Codec, went_on: Callable[[], None] = lambda: None
-    ) -> None:
-        self.rt, self.claim, self.lost, self.codec = rt, claim, lost, codec
-        self.went_on = went_on
-        """Called when something was finished: it is progress."""
+    def __init__(self, rt: Runtime, claim: Claim, lost: Event, codec: Codec, host: Host) -> None:
+        self.rt, self.claim, self.lost, self.codec, self.host = rt, claim, lost, codec, host
+        self.unawaited: dict[object, str] = {}
+        """Steps and waits that coroutines have called and not awaited yet."""
         self.names = Names()
         self._flushing = Lock()
         self.unwritten: dict[str, None] = {}
@@ -149,13 +160,14 @@ class Steps:
                 record_all(self.rt, self.claim, rows, self.lost)
                 points.reached(kind, rows)
         except LeaseLost:
+            self.host.check_open(f"the record of {', '.join(rows)}")
             self.lost.set()
             raise
         if here is not self.names.root:
             here.recorded.update(
                 {name: data if data and len(data) <= steps.SMALL else None for name, data in rows.items()}
             )
-        self.went_on()
+        self.host.progress()
 
     def flush(self) -> None:
         """Write the finished items that were not written yet."""

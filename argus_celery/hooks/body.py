@@ -15,6 +15,7 @@ from typing import Any
 from celery.exceptions import Ignore
 
 from argus_celery.errors import BadStep, LeaseLost, Suspended
+from argus_celery.hooks.grouped import out_of_group
 from argus_celery.hooks.outbox import Execution, execution_here
 from argus_celery.hooks.timelimits import HardTimeLimit
 
@@ -50,8 +51,11 @@ def surrounded(fun: Callable[..., Any]) -> Callable[..., Any]:
         try:
             value = fun(*args, **kwargs)
         except BaseException as error:
-            if execution.waits.reached is None or _stands_above(error):
-                raise
+            end = out_of_group(error)
+            if execution.waits.reached is None or _stands_above(end):
+                if end is error:
+                    raise
+                raise end from error
             _warn(execution, error)
         else:
             if execution.waits.reached is None:
@@ -80,8 +84,9 @@ def _warn(execution: Execution, error: BaseException) -> None:
 
 
 def _check_awaited(execution: Execution) -> None:
-    if execution.waits.unawaited > 0:
+    calls = list(execution.steps.unawaited.values())
+    if calls:
         raise BadStep(
-            f"task {execution.claim.task_id}: a wait was not awaited, and so did nothing:"
-            " in a coroutine it is  await current.sleep(…)  and  await current.wait_for(…)"
+            f"task {execution.claim.task_id}: what a coroutine has called was not awaited, and so was not done:"
+            f" await {', '.join(calls[:5])}"
         )

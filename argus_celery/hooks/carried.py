@@ -5,11 +5,13 @@ Context variables go along by themselves, into a thread as into an asyncio task.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from celery import _state
 
@@ -23,6 +25,8 @@ class Carried:
         self.app = _state._tls.current_app
         self.task: Any = _state.get_current_task()
         self.request = self.task.request_stack.top if self.task is not None else None
+        self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+        """Of asyncio, that bear it."""
 
     @contextmanager
     def put(self) -> Iterator[None]:

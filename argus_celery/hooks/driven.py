@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from typing import Any
 
@@ -20,6 +20,7 @@ from argus_celery.errors import BodyCancelled
 from argus_celery.hooks import greenlets
 from argus_celery.hooks.carried import CarriedCoroutine, carried_here
 from argus_celery.hooks.eventloop import EventLoop, event_loop
+from argus_celery.hooks.grouped import out_of_group
 from argus_celery.hooks.timelimits import NO_LIMITS, Clock, HardTimeLimit, Limits
 from argus_celery.run import Run, in_hand
 
@@ -117,7 +118,7 @@ class Driven:
         if error is None:
             return self.value
         if not isinstance(error, asyncio.CancelledError):
-            raise error
+            raise out_of_group(error)
         if self.stopped_by is None:
             raise BodyCancelled(f"{self.name} was cancelled from inside: a body must catch that") from error
         raise self.stopped_by from error
@@ -142,4 +143,27 @@ class Driven:
         except BaseException as error:
             self.error = error
         finally:
-            self.done.set()
+            try:
+                await self._end_what_it_started()
+            finally:
+                self.done.set()
+
+    async def _end_what_it_started(self) -> None:
+        """Whatever the body has running beside its end is cancelled, and waited for: the run is not over before."""
+        left = self._left()
+        if left and self.error is None:
+            logger.warning(
+                "argus: %s has returned before what it had started, which is cancelled: %s. Await it in the body, or"
+                " start what is to outlive it in an empty context (create_task(…, context=contextvars.Context()))",
+                self.name,
+                ", ".join(task.get_name() for task in left),
+            )
+        while left:
+            for task in left:
+                task.cancel()
+            with suppress(asyncio.CancelledError):  # told to stop: they are told once more
+                await asyncio.wait(left)
+            left = self._left()
+
+    def _left(self) -> list[asyncio.Task[Any]]:
+        return [task for task in self.body.carried.tasks if not task.done() and task is not self.task]

@@ -17,6 +17,7 @@ from typing import Any
 
 from celery.signals import worker_process_shutdown
 
+from argus_celery.flow.timers import note_timeouts
 from argus_celery.hooks import greenlets
 from argus_celery.hooks.carried import CarriedCoroutine, carried_here
 
@@ -48,6 +49,7 @@ class EventLoop:
     def _run(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.loop.set_task_factory(_carrying)
+        note_timeouts(self.loop)
         self.loop.set_default_executor(self._executor)
         self.loop.call_soon(self._up.set)
         try:
@@ -74,7 +76,10 @@ def _carrying(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -
     carried = carried_here.get() if context is None else context.get(carried_here)
     if carried is not None and isinstance(coroutine, Coroutine) and not isinstance(coroutine, CarriedCoroutine):
         coroutine = CarriedCoroutine(coroutine, carried)
-    return asyncio.Task(coroutine, loop=loop, **options)
+    task = asyncio.Task(coroutine, loop=loop, **options)
+    if carried is not None:
+        carried.tasks.add(task)
+    return task
 
 
 _lock = threading.Lock()

@@ -43,7 +43,7 @@ def names(bench: FlowBench) -> list[str]:
 
 def begin(bench: FlowBench, claim: Claim) -> JsonRun:
     """From here on ``current`` is this claim's."""
-    run = JsonRun(bench.rt, claim, Event())
+    run = JsonRun(bench.rt, claim, Event(), in_body=True)
     in_hand.set(run)
     return run
 

@@ -119,7 +119,7 @@ def test_a_run_that_hangs_with_its_own_row_locked_is_found_all_the_same(bench: F
 
 def test_a_run_says_that_it_goes_on_at_most_once_in_a_quarter_of_the_timeout(bench: FlowBench) -> None:
     one = running(bench)
-    run = Run(bench.rt, one, shown=Progress(TIMEOUT))
+    run = Run(bench.rt, one, in_body=True, shown=Progress(TIMEOUT))
     with counted(bench.store) as count:
         for _ in range(100):
             run.progress()
@@ -132,7 +132,7 @@ def test_a_run_says_that_it_goes_on_at_most_once_in_a_quarter_of_the_timeout(ben
 
 def test_in_its_own_transaction_a_run_says_nothing_and_does_not_wait_for_itself(bench: FlowBench) -> None:
     one = running(bench)
-    run = Run(bench.rt, one, shown=Progress(1e-9))
+    run = Run(bench.rt, one, in_body=True, shown=Progress(1e-9))
     with step.transaction(run.steps), counted(bench.store) as count:
         run.progress()
     assert count.statements == 0
@@ -140,7 +140,7 @@ def test_in_its_own_transaction_a_run_says_nothing_and_does_not_wait_for_itself(
 
 def test_finished_steps_and_items_are_progress(bench: FlowBench) -> None:
     one = running(bench)
-    run = Run(bench.rt, one, shown=Progress(1e-9))
+    run = Run(bench.rt, one, in_body=True, shown=Progress(1e-9))
     assert renewed_for(bench, one, 80)
     run.steps.write({"fetch": None})
     assert renewed_for(bench, one, 40)
@@ -150,7 +150,7 @@ def test_finished_steps_and_items_are_progress(bench: FlowBench) -> None:
 
 def test_a_check_is_progress_and_both_raise_when_the_lease_is_lost(bench: FlowBench) -> None:
     one = running(bench)
-    run = Run(bench.rt, one, shown=Progress(TIMEOUT))
+    run = Run(bench.rt, one, in_body=True, shown=Progress(TIMEOUT))
     assert renewed_for(bench, one, 80)
     run.check()
     assert renewed_for(bench, one, 80)
@@ -163,7 +163,7 @@ def test_a_check_is_progress_and_both_raise_when_the_lease_is_lost(bench: FlowBe
 
 def test_progress_that_the_store_did_not_hear_is_said_again(bench: FlowBench) -> None:
     one = running(bench)
-    run = Run(bench.rt, one, shown=Progress(1e-9))
+    run = Run(bench.rt, one, in_body=True, shown=Progress(1e-9))
     bench.store.away = True
     run.progress()
     bench.store.away = False
