@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import os
+import signal
 import sys
 import threading
 import time
@@ -93,12 +96,13 @@ def register(app: Celery, ledger: Ledger) -> None:
         note(self, "start", tag)
         time.sleep(seconds)
 
-    async def abusy(self: Any, tag: str, seconds: float) -> str:
-        """Calls what blocks in another thread, which has the same task in hand, and enqueues."""
-        note(self, "start", tag)
+    async def abusy(self: Any, tag: str, number: int) -> str:
+        """Calls what blocks in another thread, until as many do so at once; it has the same task in hand. Enqueues."""
 
         def blocking() -> tuple[str, str | None]:
-            time.sleep(seconds)
+            note(self, "start", tag)
+            while len(ledger.lines("start", tag)) < number:
+                time.sleep(0.01)
             return self.request.id, current.task_id
 
         ids = await asyncio.to_thread(blocking)
@@ -131,8 +135,21 @@ def register(app: Celery, ledger: Ledger) -> None:
     async def exits() -> None:
         sys.exit(3)
 
+    async def adying(self: Any, tag: str) -> list[str]:
+        """The process dies in the middle of a step at the first attempt, another step beside it."""
+
+        async def act(what: str) -> str:
+            note(self, "act", what)
+            await asyncio.sleep(0)
+            if what == "dies" and current.attempt == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return what
+
+        first = await current.step("first", act, "first")
+        return [first, *await asyncio.gather(*(current.step(what, act, what) for what in ("beside", "dies", "last")))]
+
     async def opening(self: Any, tag: str) -> None:
-        """Leaves an asynchronous generator open, and a task that runs."""
+        """Leaves an asynchronous generator open, a task that runs, and one that is to outlive the body."""
 
         async def numbers() -> AsyncIterator[int]:
             try:
@@ -141,14 +158,15 @@ def register(app: Celery, ledger: Ledger) -> None:
                 await asyncio.sleep(0)
                 ledger.note("generator closed", tag)
 
-        async def behind() -> None:
+        async def behind(what: str) -> None:
             try:
                 await asyncio.sleep(600)
             finally:
-                ledger.note("task cancelled", tag)
+                ledger.note(f"{what} cancelled", tag)
 
         opened.append(numbers())
-        opened.append(asyncio.create_task(behind()))
+        opened.append(asyncio.create_task(behind("task")))
+        opened.append(asyncio.create_task(behind("client"), context=contextvars.Context()))
         assert await anext(opened[0]) == 1
 
     opened: list[Any] = []
@@ -157,7 +175,7 @@ def register(app: Celery, ledger: Ledger) -> None:
     durable(app.task(aslow, name="alimited", bind=True, shared=False, time_limit=2, autoretry_for=(Exception,)))
     durable(app.task(ablocked, name="ablocked_limited", bind=True, shared=False, time_limit=2))
     durable(app.task(asoft, name="asoft", bind=True, shared=False, soft_time_limit=2))
-    for body in (aslow, meet, aagain, afailing, gathering):
+    for body in (aslow, meet, aagain, afailing, adying, gathering):
         durable(app.task(body, name=body.__name__, bind=True, shared=False))
     durable(app.task(aauto, name="aauto", bind=True, shared=False, autoretry_for=(OSError,), default_retry_delay=0))
     durable(app.task(aadd, name="aadd", shared=False))

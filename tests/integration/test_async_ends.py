@@ -154,17 +154,21 @@ def test_what_is_cancelled_may_tidy_up_and_is_waited_for(made: Shop, task: Makin
 
 
 def test_behind_a_wait_that_was_reached_no_step_begins(made: Shop, task: Making) -> None:
-    """Though ``gather(return_exceptions=True)`` has swallowed the end of the run."""
+    """Though ``gather(return_exceptions=True)`` has swallowed the end of the run, and none in a ``finally``."""
+    worker = Worker(made)
 
     async def body() -> list[str]:
-        await asyncio.gather(current.sleep(1), return_exceptions=True)
-        made.log.append(current.attempt)
-        sent = await current.step("send", Worker(made).do, "sent")
-        return [sent, *[item async for item in current.each(["a"])]]
+        try:
+            await asyncio.gather(current.sleep(1), return_exceptions=True)
+            made.log.append(current.attempt)
+            sent = await current.step("send", worker.do, "sent")
+            return [sent, *[item async for item in current.each(["a"])]]
+        finally:
+            await current.step("tidy", worker.do, "tidy")
 
     result = task(body).delay()
     assert result.get(timeout=60) == ["sent", "a"]
-    assert made.log == [1, 2, "sent"]
+    assert made.log == [1, 2, "sent", "tidy"]
 
 
 # --- beside other ends ------------------------------------------------------------------------------------------------
