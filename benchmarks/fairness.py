@@ -1,6 +1,6 @@
 """What a project of ten waits beside one of a hundred thousand that came first, and what a long line of a limit costs.
 
-    python benchmarks/fairness.py STORE_URL [--large 100000]      (an empty database: its tables are dropped)
+    ./dev bench fairness STORE_URL [--large 100000] [--write]      (an empty database: its tables are dropped)
 
 No broker and no processes: messages are taken in the order in which they were published and end at once, so that the
 figures are those of the store's decisions. Times are wall clock; how many tasks of the large project end before the
@@ -9,14 +9,9 @@ small one's last does not depend on the machine.
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from argus_celery.flow.claim import claim
 from argus_celery.flow.complete import complete_many
@@ -25,6 +20,7 @@ from argus_celery.flow.enqueue import enqueue
 from argus_celery.records import Bound, Delivery, NewTask, Outcome, TaskState
 from argus_celery.store.engine import Store
 from argus_celery.store.schema import metadata
+from benchmarks.harness.report import Report, parser
 from tests.store.bench import Bench, new_task
 
 SMALL = 10
@@ -34,18 +30,20 @@ DONE = Outcome(TaskState.SUCCEEDED)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("store")
-    parser.add_argument("--large", type=int, default=100_000)
-    options = parser.parse_args()
-    print(f"{'window':>8} {'beside':>10} {'ended before':>13} {'seconds':>8}")
+    made = parser(__doc__)
+    made.add_argument("store")
+    made.add_argument("--large", type=int, default=100_000)
+    options = made.parse_args()
+    report = Report("fairness", options.write)
+    rows = [["window", "beside", "ended before", "seconds"]]
     for window in (1_000, 100):
         for large in (0, options.large):
             ended, seconds = small_beside(options.store, window, large)
-            print(f"{window:>8,} {large:>10,} {ended:>13,} {seconds:>8.2f}")
-    print(f"\n{'line of':>10} {'dispatch of another task, ms':>30} {'end and next of the line, ms':>30}")
-    for line in (10, options.large):
-        print(f"{line:>10,} {line_of(options.store, line)}")
+            rows.append([f"{window:,}", f"{large:,}", f"{ended:,}", f"{seconds:.2f}"])
+    report.table(rows)
+    lines = [[f"{line:,}", *line_of(options.store, line)] for line in (10, options.large)]
+    report.table([["line of", "dispatch of another task, ms", "end and next of the line, ms"], *lines])
+    report.close()
 
 
 def small_beside(url: str, window: int, large: int) -> tuple[int, float]:
@@ -65,7 +63,7 @@ def small_beside(url: str, window: int, large: int) -> tuple[int, float]:
     return ended, time.perf_counter() - began
 
 
-def line_of(url: str, length: int) -> str:
+def line_of(url: str, length: int) -> list[str]:
     bench = emptied(url, 1_000)
     fill(bench, length, lambda: new_task(limits=(Bound("one", 1),)))
     others, ends = [], []
@@ -80,7 +78,7 @@ def line_of(url: str, length: int) -> str:
         ends.append(timed(lambda one=one: complete_many(bench.rt, [(one, DONE)])))  # type: ignore[misc]
         if not bench.sent:
             break
-    return f"{statistics.median(others):>30.2f} {statistics.median(ends):>30.2f}"
+    return [f"{statistics.median(values):.2f}" for values in (others, ends)]
 
 
 def emptied(url: str, window: int) -> Bench:

@@ -1,6 +1,6 @@
 """What a running prune takes from the throughput beside it.
 
-    python benchmarks/prune.py STORE_URL [STORE_URL …]      (an empty database each: its tables are dropped)
+    ./dev bench prune STORE_URL [STORE_URL …] [--write]      (an empty database each: its tables are dropped)
 
 One process enqueues, claims and completes tasks in batches of 20, without pause. Another prunes 100,000 ended tasks
 that are past their time: as workers do (a slice of 50 ms, then a pause of a second), and flat out as the command does.
@@ -12,13 +12,9 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import sqlalchemy as sa
 
@@ -31,6 +27,7 @@ from argus_celery.records import Delivery, Outcome, TaskState
 from argus_celery.store.engine import Store
 from argus_celery.store.pruning import Ages
 from argus_celery.store.schema import attempts, metadata, tasks
+from benchmarks.harness.report import Report, parser
 from tests.store.bench import Bench, new_task
 
 ENDED = 100_000
@@ -40,14 +37,17 @@ ROUNDS = 5
 numbers = itertools.count()
 
 
-def main(urls: list[str]) -> None:
-    heads = ("alone", "worker", "ratio", "command", "ratio")
-    print(f"{'store':12} " + " ".join(f"{head:>8}" for head in heads) + "   pruned/s")
-    for url in urls:
-        print(measure(url), flush=True)
+def main() -> None:
+    made = parser(__doc__)
+    made.add_argument("store", nargs="+")
+    options = made.parse_args()
+    report = Report("prune", options.write)
+    heads = ["tasks/s", "alone", "beside a worker's", "÷", "beside the command", "÷", "pruned/s"]
+    report.table([heads, *(measure(url) for url in options.store)])
+    report.close()
 
 
-def measure(url: str) -> str:
+def measure(url: str) -> list[str]:
     store = Store(url)
     metadata.drop_all(store.engine)
     metadata.create_all(store.engine)
@@ -69,7 +69,7 @@ def measure(url: str) -> str:
     alone, worker, command = (statistics.median(rates[name]) for name in ("alone", "worker", "command"))
     pruned = " / ".join(f"{statistics.median(speeds[name]):,.0f}" for name in ("worker", "command"))
     figures = [f"{alone:,.0f}", f"{worker:,.0f}", f"{worker / alone:.2f}", f"{command:,.0f}", f"{command / alone:.2f}"]
-    return f"{store.dialect_name:12} " + " ".join(f"{figure:>8}" for figure in figures) + f"   {pruned}"
+    return [store.dialect_name, *figures, pruned]
 
 
 def throughput(bench: Bench, seconds: float) -> float:
@@ -139,4 +139,4 @@ def fill_up(bench: Bench) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -1,6 +1,6 @@
 """What a probe, a sweep and a claim cost with 1,000 and with a million finished tasks behind them.
 
-    python benchmarks/sweep_cost.py STORE_URL [STORE_URL …]      (an empty database each: its tables are dropped)
+    ./dev bench sweep_cost STORE_URL [STORE_URL …] [--write]      (an empty database each: its tables are dropped)
 
 Prints a row per store and size: milliseconds (median of 20), and the ratio between the sizes.
 """
@@ -8,34 +8,37 @@ Prints a row per store and size: milliseconds (median of 20), and the ratio betw
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from argus_celery.flow.dispatch import dispatch
 from argus_celery.flow.restore import probe, sweep
 from argus_celery.store.engine import Store
 from argus_celery.store.schema import metadata
+from benchmarks.harness.report import Report, parser
 from tests.store.bench import Bench, fill
 
 SIZES = (1_000, 1_000_000)
 LIVE = 1_000
 
 
-def main(urls: list[str]) -> None:
-    print(f"{'store':12} {'finished':>10} {'probe':>8} {'sweep':>8} {'dispatch 20':>12} {'claim':>8}   (ms)")
-    for url in urls:
+def main() -> None:
+    made = parser(__doc__)
+    made.add_argument("store", nargs="+")
+    options = made.parse_args()
+    report = Report("sweep_cost", options.write)
+    table = [["store, ms", "finished", *FIGURES]]
+    for url in options.store:
         rows = [measure(url, size) for size in SIZES]
         for size, row in zip(SIZES, rows, strict=True):
-            print(f"{row['store']:12} {size:>10,} " + " ".join(f"{row[name]:>8.2f}" for name in FIGURES))
-        print(f"{'':12} {'ratio':>10} " + " ".join(f"{rows[1][name] / rows[0][name]:>8.2f}" for name in FIGURES))
+            table.append([row["store"], f"{size:,}", *(f"{row[name]:.2f}" for name in FIGURES)])
+        table.append(["", "÷", *(f"{rows[1][name] / rows[0][name]:.2f}" for name in FIGURES)])
+    report.table(table)
+    report.close()
 
 
-FIGURES = ("probe", "sweep", "dispatch", "claim")
+FIGURES = ("probe", "sweep", "dispatch 20", "claim")
 
 
 def measure(url: str, finished: int) -> dict[str, Any]:
@@ -51,7 +54,7 @@ def measure(url: str, finished: int) -> dict[str, Any]:
     for _ in range(20 * 20):
         bench.enqueue(delay_ms=1)
     bench.pass_time(1)
-    result["dispatch"] = median_ms(lambda: dispatch(bench.rt, 20))
+    result["dispatch 20"] = median_ms(lambda: dispatch(bench.rt, 20))
     result["claim"] = median_ms(lambda: (bench.claim(), bench.sent.pop()))
     metadata.drop_all(store.engine)
     store.dispose()
@@ -68,4 +71,4 @@ def median_ms(work: Callable[[], Any], times: int = 20) -> float:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -1,6 +1,6 @@
 """The argus:// broker beside Redis in the same run: how fast two workers drain it, and how soon a message starts.
 
-    python benchmarks/transport.py --redis redis://…/9 [--broker argus+postgresql+psycopg://…] [--messages 5000]
+    ./dev bench transport --redis redis://…/9 [--write] [--broker argus+postgresql+psycopg://…] [--messages 5000]
 
 Plain Celery, no durable tasks: this is the transport alone. The brokers must be empty; SQLite is a file made for the
 run. Read the ratios: absolute rates say little on a shared machine.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -23,8 +22,8 @@ from pathlib import Path
 
 from celery import Celery
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
 import argus_celery  # noqa: F401 - registers argus://
+from benchmarks.harness.report import Report, parser, quantile
 
 WORKERS, CHILDREN = 2, 2
 LEDGER = Path(os.environ.get("BENCH_LEDGER", os.devnull))
@@ -50,31 +49,30 @@ class Figures:
 
 def main() -> None:
     options = arguments()
-    print(f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {os.cpu_count()} cores")
-    print(
-        f"{options.messages} no-op messages, {WORKERS} workers x {CHILDREN}; {options.pings} messages to idle workers\n"
-    )
-    print(f"{'broker':<26}{'put/s':>9}{'drained/s':>11}{'p50 ms':>9}{'p99 ms':>9}   beside Redis (drain, p50)")
+    report = Report("transport", options.write)
+    report.say(f"{options.messages} no-op messages, {WORKERS} workers x {CHILDREN}; {options.pings} to idle workers")
+    rows = [["broker", "put/s", "drained/s", "÷ Redis", "p50 ms", "÷ Redis", "p99 ms"]]
     for _ in range(options.rounds):
         base = measure(options.redis, options)
-        show(base, base)
-        for broker in options.broker or ["argus://"]:
-            show(measure(broker, options), base)
+        others = [measure(broker, options) for broker in options.broker or ["argus://"]]
+        rows += [shown(figures, base) for figures in (base, *others)]
+    report.table(rows)
+    report.close()
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--redis", default="redis://localhost/9")
-    parser.add_argument("--broker", action="append", help="argus:// by default; may be given again")
-    parser.add_argument("--messages", type=int, default=5000)
-    parser.add_argument("--pings", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=1)
-    return parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--redis", default="redis://localhost/9")
+    made.add_argument("--broker", action="append", help="argus:// by default; may be given again")
+    made.add_argument("--messages", type=int, default=5000)
+    made.add_argument("--pings", type=int, default=100)
+    made.add_argument("--rounds", type=int, default=1)
+    return made.parse_args()
 
 
-def show(figures: Figures, base: Figures) -> None:
-    line = f"{figures.name:<26}{figures.put:>9.0f}{figures.drain:>11.0f}{figures.p50:>9.1f}{figures.p99:>9.1f}"
-    print(f"{line}   {figures.drain / base.drain:.2f}, {figures.p50 / base.p50:.2f}", flush=True)
+def shown(figures: Figures, base: Figures) -> list[str]:
+    row = [figures.name, f"{figures.put:.0f}", f"{figures.drain:.0f}", f"{figures.drain / base.drain:.2f}"]
+    return [*row, f"{figures.p50:.1f}", f"{figures.p50 / base.p50:.2f}", f"{figures.p99:.1f}"]
 
 
 def measure(broker: str, options: argparse.Namespace) -> Figures:
@@ -152,10 +150,6 @@ def pinged(producer: Celery, ledger: Path, options: argparse.Namespace) -> list[
         send(producer)
         waited_for(ledger, options.messages + number + 1)
     return [1000 * (at - sent) for sent, at in waited_for(ledger, options.messages + options.pings)[options.messages :]]
-
-
-def quantile(values: list[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 
 
 if __name__ == "__main__":

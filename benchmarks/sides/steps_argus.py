@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import time
-from pathlib import Path
 
 from celery import Celery
 from celery.contrib.testing.worker import start_worker
 from celery.signals import setup_logging
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from argus_celery import Argus, current, durable
 from argus_celery.store.setup import init
