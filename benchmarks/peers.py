@@ -83,6 +83,7 @@ def drains(report: Report, options: argparse.Namespace, here: Place) -> None:
     rounds: Rounds = {one.name: [] for one in sides.chosen(SIDES, options)}
     for _ in range(options.rounds):
         for side in sides.chosen(SIDES, options):
+            report.progress(f"drain, {side.name}")
             rounds[side.name].append(drained(side, here, options))
     report.say(f"\n{options.tasks} no-op tasks, 2 slots, rounds: {options.rounds}; ÷ is the ratio to {PLAIN}")
     rates = [["", "one by one/s", "÷", "bulk/s", "÷", "drain/s", "÷"]]
@@ -156,6 +157,7 @@ def run_down(programs: Programs, here: Place, count: int) -> Figures:
 def latencies(report: Report, options: argparse.Namespace, here: Place) -> None:
     rows = [["", "p50 ms", "p95", "p99", "idle: CPU ms/s", "commits/s"]]
     for side in sides.chosen(SIDES, options):
+        report.progress(f"latency, {side.name}")
         rows.append([side.name, *started(side, here, options)])
     report.say(f"\nfrom enqueue to start at {LATENCY_RATE} tasks/s, {options.seconds:.0f} s; then an idle worker")
     report.table(rows)
@@ -192,6 +194,7 @@ def kills(report: Report, options: argparse.Namespace, here: Place) -> None:
     rows = [["", "not done", "ran twice", "were running", "ran again after s", "seconds in all", "÷"]]
     base = None
     for side in sides.chosen(KILLED, options):
+        report.progress(f"kill, {side.name}")
         with fresh(side, here, options) as programs:
             ended = killing.drain(programs, options.killed, 0.2, options.patience)
         base = base or ended.total

@@ -85,7 +85,10 @@ class Tally:
 
 def drains(report: Report, options: argparse.Namespace, here: Place) -> None:
     sides = [one for name in BEFORE_AND_AFTER for one in SIDES if one.name == name]
-    tallies = [drain(side, here, options) for side in sides]
+    tallies = []
+    for side in sides:
+        report.progress(f"drain, {side.name}")
+        tallies.append(drain(side, here, options))
     report.say(
         f"\n{options.tasks} tasks of 200 ms, a sixth of them scheduled; a worker killed before, and one of two killed"
         f" mid-drain;\nwaited {options.patience:.0f} s after that"
@@ -200,6 +203,7 @@ def restores(report: Report, options: argparse.Namespace, here: Place) -> None:
         restored(url, 100, 100)  # statements are compiled and the code is warm, as in a worker that runs
         base = None
         for live in options.live:
+            report.progress(f"restore, {live:,} live tasks")
             cells = restored(url, live, options.finished)
             base = base or cells.first
             rows.append([cells.store, f"{live:,}", f"{cells.lapsed:,}", f"{cells.killed:,}", f"{cells.first:.1f}"])

@@ -35,8 +35,9 @@ def drain(programs: Programs, tasks: int, seconds: float, patience: float) -> Ou
         for worker in (one, two):
             running.callback(stop, worker, 5)
         wait_for(lambda: _both_run(programs, ledger), READY, "both workers", 0.5)
-        programs.run("work", tasks, seconds)
-        wait_for(lambda: len(ledger.ended()) >= tasks / 4 and ledger.in_hand("two") != set(), 120, "a quarter of them")
+        running.callback(stop, programs.start("producer", "work", tasks, seconds))
+        what = f"a quarter of the tasks of {programs.side.name}"
+        wait_for(lambda: len(ledger.ended()) >= tasks / 4 and ledger.in_hand("two") != set(), 120, what)
         kill(two)
         killed_at, cut_off = time.time(), ledger.in_hand("two")
         running.callback(stop, programs.start("two" if programs.side.same_again else "three"), 5)

@@ -45,6 +45,11 @@ class Report:
         for row in rows:
             self.say("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip())
 
+    @staticmethod
+    def progress(text: str) -> None:
+        """For who looks on; not kept."""
+        print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
     def close(self) -> None:
         self.say(f"\nload at the end {os.getloadavg()[0]:.1f}")
         if self.to_write:
