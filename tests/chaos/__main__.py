@@ -25,7 +25,9 @@ SHOWN = 30
 def main(arguments: list[str]) -> int:
     options = parser().parse_args(arguments)
     seed = options.seed if options.seed is not None else randrange(10**6)
-    base = Options(options.broker, options.store, options.workers, options.minutes, seed)
+    base = Options(
+        options.broker, options.store, options.workers, options.minutes, seed, options.backlog, options.every
+    )
     matrix = [(broker, store) for store in STORES for broker in BROKERS]
     results = []
     for broker, store in matrix if options.matrix else [(base.broker, base.store)]:
@@ -44,6 +46,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--broker", choices=BROKERS, default="argus")
     made.add_argument("--store", choices=STORES, default="sqlite")
     made.add_argument("--workers", type=int, choices=range(2, 7), default=4)
+    made.add_argument("--backlog", type=int, default=150, help="tasks that are sent and have not ended, at most")
+    made.add_argument("--every", type=int, default=70, help="tasks that end between two faults, on average")
     made.add_argument("--matrix", action="store_true", help="on every broker and store, one after the other")
     made.add_argument("--journal", type=Path, metavar="FILE", help="add the results to those in FILE, and report all")
     return made

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from itertools import count
-from random import Random
 
 from tests.chaos.fault import Fault, Hit
 from tests.chaos.faults import fault
@@ -40,7 +39,7 @@ class Adversary:
         options, world = self.world.options, self.world
         threshold = 0
         for number in count():
-            threshold += Random(f"{options.seed}/gap/{number}").randint(*options.gap)
+            threshold += options.gap(number)
             one = fault(options, number)
             while len(world.progress.done) < threshold or one.victims(world) & self._taken():
                 if time.monotonic() > until:
@@ -55,7 +54,7 @@ class Adversary:
             self._heal(entry)
         taken = self._taken()
         for slot in self.world.slots:
-            if slot.name not in taken and not slot.running and not self.world.stopping:
+            if slot.name not in taken and not slot.running and not slot.is_over:
                 assert slot.node is not None
                 self.died.append(f"{slot.name} exited {slot.node.process.returncode}:\n{slot.node.tail(3000)}")
                 slot.start()
@@ -68,6 +67,7 @@ class Adversary:
 
     def _begin(self, number: int, one: Fault) -> None:
         began = time.monotonic()
+        self.world.note_fault("begin", number, one.name, one.victims(self.world))
         done = Done(number, began, type(one), one.begin(self.world))
         self.done.append(done)
         self._under.append((began + one.seconds, one, done))
@@ -76,6 +76,7 @@ class Adversary:
         _, one, done = entry
         one.heal(self.world)
         done.healed = time.monotonic()
+        self.world.note_fault("healed", done.number, one.name, one.victims(self.world))
         self._under.remove(entry)
 
     def _taken(self) -> set[str]:

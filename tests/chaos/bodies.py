@@ -67,9 +67,20 @@ def register(app: Celery, setup: Setup) -> None:
     def steps(self: Any, tag: str, count: int) -> None:
         note(self, "start", tag)
         for number in range(count):
-            with current.transaction() as connection:
-                current.step(f"row {number}", write, connection, f"{tag}.{number}")
+            step(f"row {number}", f"{tag}.{number}")
         note(self, "end", tag)
+
+    def sleepy(self: Any, tag: str, seconds: float) -> None:
+        note(self, "start", tag)
+        step("before", f"{tag}.before")
+        current.sleep(seconds)
+        step("behind", f"{tag}.behind")
+        note(self, "end", tag)
+
+    def readrow(self: Any, tag: str) -> None:
+        with current.transaction() as connection:
+            found = rows_of(connection, tag)
+        note(self, "run", tag, str(found))
 
     def fan(self: Any, tag: str, count: int) -> None:
         note(self, "start", tag)
@@ -91,11 +102,17 @@ def register(app: Celery, setup: Setup) -> None:
     def tick(self: Any) -> None:
         note(self, "run", f"tick {current.due}")
 
-    for body in (quick, slow, link, gather, flaky, effect, trace, steps, fan, broken, tick):
+    for body in (quick, slow, link, gather, flaky, effect, trace, steps, sleepy, readrow, fan, broken, tick):
         durable(app.task(given_back(body), name=body.__name__, bind=True, shared=False))
     # Bare: how many arguments it takes tells Celery whether it is a task or is called in place.
     durable(app.task(errback, name="errback", bind=True, shared=False))
     durable(max_losses=MAX_LOSSES)(app.task(poison, name="poison", bind=True, shared=False))
+
+
+def step(name: str, tag: str) -> None:
+    """A row and the record that it is written, in one commit."""
+    with current.transaction() as connection:
+        current.step(name, write, connection, tag)
 
 
 def write(connection: sa.Connection, tag: str) -> None:

@@ -151,6 +151,11 @@ def early(case: Case) -> Iterator[str]:
             for line in case.of_tag.get(one.tag, ()):
                 if line.clock < sent + one.delay - EARLY:
                     yield f"{one.tag} ran {sent + one.delay - line.clock:.2f} s too early"
+        begun = [line.clock for line in case.of_tag.get(one.tag, ())]
+        for tag in one.after if begun else ():
+            done = [line.clock for line in case.of_tag.get(tag, ()) if line.event in DONE]
+            if not done or min(begun) < min(done):
+                yield f"{one.tag} ran before {tag} was done"
 
 
 def wrong(case: Case) -> Iterator[str]:
@@ -160,6 +165,8 @@ def wrong(case: Case) -> Iterator[str]:
             row = case.evidence.rows.get(task)
             if row is not None and row.outcome not in (None, one.outcome):
                 yield f"{one.tag} is {row.outcome}, not {one.outcome}"
+        if one.outcome == "cancelled" and one.tag in case.of_tag:
+            yield f"{one.tag} ran, and had been revoked before"
         for line in case.of_tag.get(one.tag, ()):
             if line.event in DONE and one.value is not None and line.detail != one.value:
                 yield f"{one.tag} came to {line.detail!r}, not {one.value!r}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from argus_celery.flow.outage import wait_out
 from tests.chaos.fault import Hit, OnBroker
 from tests.chaos.world import World
 
@@ -19,7 +20,7 @@ class Flush(OnBroker):
     name, weight = "flush broker", 3
 
     def begin(self, world: World) -> Hit:
-        waiting = world.broker.take(KEPT)
+        waiting = wait_out(lambda: world.broker.take(KEPT))
         world.broker.flush()
         return Hit(tasks=frozenset(id_of(message) for message in waiting))
 
@@ -30,7 +31,7 @@ class Copy(OnBroker):
     name, weight = "copy messages", 2
 
     def begin(self, world: World) -> Hit:
-        waiting = world.broker.take(COPIED)
+        waiting = wait_out(lambda: world.broker.take(COPIED))
         world.broker.put(waiting * (1 + self.choice % 3))
         world.kept = [*world.kept, *waiting][-KEPT:]
         return Hit()

@@ -20,8 +20,8 @@ class Options:
     seed: int = 1
     backlog: int = 150
     """Tasks that are sent and have not ended, at most."""
-    gap: tuple[int, int] = (30, 200)
-    """Tasks that end between one fault and the next."""
+    every: int = 70
+    """Tasks that end between one fault and the next, on average."""
 
     @property
     def place(self) -> str:
@@ -30,6 +30,10 @@ class Options:
     @property
     def ack(self) -> str:
         return Random(f"{self.seed}/ack").choice(ACKS)
+
+    def gap(self, number: int) -> int:
+        """Tasks that end between the fault before this number and this one."""
+        return Random(f"{self.seed}/gap/{number}").randint(self.every // 3, 2 * self.every - self.every // 3)
 
     def pool(self, number: int) -> str:
         """Of the worker of this number. The first has processes, whose children can be killed."""

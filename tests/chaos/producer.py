@@ -1,7 +1,7 @@
 """``python -m tests.chaos.producer SEED BACKLOG FOLDER``: sends piece after piece, and notes what was accepted.
 
 It may be killed at any moment: the next one goes on with the first piece that is not noted as accepted, under the same
-ids. It ends when the file ``stop`` is there.
+ids. It ends when the file ``stop`` is there and what it had begun to send is accepted.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import sqlalchemy as sa
 from celery import Celery
 
 from argus_celery.errors import StoreUnavailable
@@ -29,31 +30,34 @@ def main(seed: int, backlog: int, folder: Path) -> None:
     app = make_app(setup, producer=True, register=register)
     sent, progress = Ledger(folder / SENT), Progress(setup.ledger)
     number = len(sent.lines("accepted"))
-    under_way = {one.tag for before in range(number) for one in piece(seed, before).expected()}
-    while not (folder / STOP).exists():
-        if len(under_way) >= backlog:
+    under_way = {tag for before in range(number) for tag in runs_of(piece(seed, before))}
+    begun = {line.tag for line in sent.lines("sending")}
+    while not (folder / STOP).exists() or str(number) in begun:
+        if len(under_way) >= backlog and str(number) not in begun:
             progress.read_on()
             under_way -= progress.done
             time.sleep(0.02)
             continue
         one = piece(seed, number)
         sent.note("sending", str(number))
-        if send(app, one, folder):
-            sent.note("accepted", str(number))
-            under_way.update(expected.tag for expected in one.expected() if expected.outcome != "dead")
-            number += 1
+        send(app, one)
+        sent.note("accepted", str(number))
+        under_way |= runs_of(one)
+        number += 1
 
 
-def send(app: Celery, one: Piece, folder: Path) -> bool:
-    """False if it was not accepted until the end."""
+def send(app: Celery, one: Piece) -> None:
+    """Until it is accepted: with the store away, calling again is safe."""
     while True:
         try:
-            one.send(app)
-            return True
-        except StoreUnavailable:
-            if (folder / STOP).exists():
-                return False
+            return one.send(app)
+        except (StoreUnavailable, sa.exc.DBAPIError):
             time.sleep(0.2)
+
+
+def runs_of(one: Piece) -> set[str]:
+    """What it adds to the backlog: what will be noted as done, some day."""
+    return {expected.tag for expected in one.expected() if expected.outcome in ("succeeded", "failed")}
 
 
 def accepted(seed: int, sent: list[Line]) -> list[tuple[Expected, float]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from celery import Celery
 
+from argus_celery.flow.outage import wait_out
 from argus_celery.store.schema import leases
 from tests.chaos import evidence as gathered
 from tests.chaos.adversary import Adversary, Done
@@ -55,16 +56,15 @@ def run(options: Options, folder: Path) -> Verdict:
 
 def settle(world: World, adversary: Adversary) -> None:
     """No more work is sent; wait until none is left, or for as long as that may take."""
-    world.stop_producer()
-    world.beat.end()
+    world.stop_sending()
     deadline = time.monotonic() + SETTLING
     while time.monotonic() < deadline and (world.producer.running or alive(world)):
         adversary.look_after()
 
 
 def alive(world: World) -> int:
-    with world.store.engine.connect() as connection:
-        return int(connection.execute(sa.select(sa.func.count()).select_from(leases)).scalar_one())
+    query = sa.select(sa.func.count()).select_from(leases)
+    return int(wait_out(lambda: world.store.statement(lambda connection: connection.execute(query).scalar_one())))
 
 
 def call_the_roll(world: World) -> list[str]:

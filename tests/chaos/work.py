@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
 
+import sqlalchemy as sa
 from celery import Celery, chain, chord, group
 
 from argus_celery import Argus
+from tests.faults.business import insert, rows_of
 
 PROJECT = "chaos"
 POISON = "poison"
@@ -25,6 +27,8 @@ class Expected:
     """What its last run has to note."""
     delay: float = 0.0
     """Seconds after its sending before which it may not run."""
+    after: tuple[str, ...] = ()
+    """Tags that have to be done before."""
     effects: tuple[str, ...] = ()
     """Tags of which the business table has exactly one row."""
 
@@ -109,7 +113,8 @@ class Chain(Piece):
         chain(first.clone(args=(0,)), *others).apply_async()
 
     def expected(self) -> list[Expected]:
-        return [Expected(tag, value=str(number)) for number, tag in enumerate(self.tags)]
+        before = [(), *((tag,) for tag in self.tags)]
+        return [Expected(tag, value=str(at), after=before[at]) for at, tag in enumerate(self.tags)]
 
 
 class Chord(Piece):
@@ -125,7 +130,8 @@ class Chord(Piece):
         chord(header, body, app=app).apply_async()
 
     def expected(self) -> list[Expected]:
-        return [*(Expected(tag) for tag in self.tags), Expected(self._body, value=",".join(self.tags))]
+        body = Expected(self._body, value=",".join(self.tags), after=tuple(self.tags))
+        return [*(Expected(tag) for tag in self.tags), body]
 
     @property
     def _body(self) -> str:
@@ -227,6 +233,66 @@ class Keyed(Piece):
             project_of(app).enqueue(app.tasks["quick"].s(self.tag), key=self.tag)
 
 
+class After(Piece):
+    """A task that waits for others, however they are sent."""
+
+    weight = 4
+
+    def draw(self) -> None:
+        self.tags = self.parts(self.random.randint(1, 3))
+
+    def send(self, app: Celery) -> None:
+        quick = app.tasks["quick"]
+        parents = project_of(app).enqueue_many([quick.s(tag).set(task_id=tag) for tag in self.tags])
+        project_of(app).enqueue(quick.s(self.tag).set(task_id=self.tag), after=parents)
+
+    def expected(self) -> list[Expected]:
+        return [*(Expected(tag) for tag in self.tags), Expected(self.tag, after=tuple(self.tags))]
+
+
+class Committed(Piece):
+    """A row and a task in one transaction of the producer's own: the task sees the row, and there is one of each."""
+
+    weight = 4
+
+    def send(self, app: Celery) -> None:
+        with sa.create_engine(store_of(app), poolclass=sa.NullPool).begin() as connection:
+            if not rows_of(connection, self.tag):
+                insert(connection, self.tag)
+            call(app, "readrow", self.tag, argus_session=connection)
+
+    def expected(self) -> list[Expected]:
+        return [Expected(self.tag, value="1", effects=(self.tag,))]
+
+
+class Sleeping(Piece):
+    """Gives its worker back in between, with what it has done."""
+
+    weight = 3
+
+    def draw(self) -> None:
+        self.seconds = round(self.random.uniform(1, 3), 2)
+
+    def send(self, app: Celery) -> None:
+        call(app, "sleepy", self.tag, self.seconds)
+
+    def expected(self) -> list[Expected]:
+        return [Expected(self.tag, effects=(f"{self.tag}.before", f"{self.tag}.behind"))]
+
+
+class Revoked(Piece):
+    """Taken back before it is due."""
+
+    weight = 2
+
+    def send(self, app: Celery) -> None:
+        call(app, "quick", self.tag, countdown=3600)
+        app.AsyncResult(self.tag).revoke()
+
+    def expected(self) -> list[Expected]:
+        return [Expected(self.tag, "cancelled")]
+
+
 class Poison(Piece):
     """Kills its process each time, until it is a dead letter."""
 
@@ -240,12 +306,19 @@ class Poison(Piece):
 
 
 KINDS: list[type[Piece]] = [
-    Quick, Many, Slow, Long, Chain, Chord, Retrying, Later, Effect, Traces, Steps, FanOut, Failing, Keyed, Poison,
+    Quick, Many, Slow, Long, Chain, Chord, Retrying, Later, Effect, Traces, Steps, FanOut, Failing, Keyed, After,
+    Committed, Sleeping, Revoked, Poison,
 ]  # fmt: skip
 
 
 def call(app: Celery, body: str, tag: str, *arguments: Any, **options: Any) -> None:
     app.tasks[body].apply_async((tag, *arguments), task_id=tag, **options)
+
+
+def store_of(app: Celery) -> Any:
+    argus = Argus.of(app)
+    assert argus is not None
+    return argus.runtime.store.url
 
 
 def project_of(app: Celery) -> Any:

@@ -18,6 +18,7 @@ from tests.chaos.progress import Progress
 from tests.chaos.proxy import Proxies, Proxy
 from tests.chaos.work import POISON
 from tests.faults.brokers import Broker, open_broker
+from tests.faults.ledger import Ledger
 from tests.faults.nodes import Node
 from tests.faults.setup import TIMINGS, Setup
 from tests.faults.stores import StorePlace, open_store
@@ -49,6 +50,8 @@ class Slot:
     ways: dict[str, Proxy] = field(default_factory=dict)
     """``broker`` and ``store``, where they are servers."""
     node: Node | None = None
+    is_over: bool = False
+    """It may end by itself now."""
 
     def start(self, clock: str = "") -> None:
         """With a wall clock that is off by ``clock``, if any."""
@@ -96,12 +99,14 @@ class World:
     def slots(self) -> list[Slot]:
         return [*self.workers, self.beat, self.producer]
 
-    def stop_producer(self) -> None:
+    def stop_sending(self) -> None:
         (self.folder / STOP).touch()
+        self.producer.is_over = self.beat.is_over = True
+        self.beat.end()
 
-    @property
-    def stopping(self) -> bool:
-        return (self.folder / STOP).exists()
+    def note_fault(self, event: str, number: int, name: str, victims: set[str]) -> None:
+        """For a person who looks into a run that failed."""
+        Ledger(self.folder / "faults").note(event, name, str(number), detail=" ".join(sorted(victims)))
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ class RabbitServer(Server):
     """``guest:guest`` on loopback. ``control("stop_app")`` runs rabbitmqctl on it."""
 
     name = "rabbitmq"
+    start_seconds = 180.0
 
     def __init__(self, port: int | None = None) -> None:
         self.program, self.epmd_program = _programs()

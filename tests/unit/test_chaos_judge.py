@@ -127,6 +127,23 @@ def test_a_task_that_ran_before_it_was_due_is_seen() -> None:
     assert kinds(replace(GOOD, expected=[GOOD.expected[0], (Expected("b", delay=11), 10.0)])) == {"early"}
 
 
+def test_a_task_that_ran_before_those_it_comes_after_is_seen() -> None:
+    assert kinds(replace(GOOD, expected=[*GOOD.expected, (Expected("b", after=("a",)), 10.0)])) == set()
+    assert kinds(
+        replace(
+            GOOD,
+            lines=[*GOOD.lines, line("run", "c", "c", clock=19)],
+            rows={**GOOD.rows, "c": Row("succeeded", 2, 1)},
+            expected=[*GOOD.expected, (Expected("c", after=("a",)), 10.0)],
+        )
+    ) == {"early"}
+
+
+def test_a_revoked_task_that_ran_is_wrong() -> None:
+    evidence = replace(GOOD, expected=[(Expected("b", "cancelled"), 10.0)])
+    assert kinds(evidence) == {"wrong"}
+
+
 def test_another_outcome_or_value_is_wrong() -> None:
     assert kinds(with_row(Row("failed", 2, 1))) == {"wrong"}
     assert kinds(replace(GOOD, expected=[*GOOD.expected, (Expected("b", value="3"), 10.0)])) == {"wrong"}
