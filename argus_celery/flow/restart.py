@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from argus_celery.flow.come_back import Knowledge, alone, bring_back, live_again
 from argus_celery.flow.dispatch import dispatch
 from argus_celery.flow.end import end, follow_up
+from argus_celery.flow.enqueue import past_rivals
 from argus_celery.flow.pieces import pieces
 from argus_celery.flow.revive import check_not_cancelled, explain
 from argus_celery.flow.runtime import Runtime
@@ -50,7 +51,7 @@ def restart(rt: Runtime, name: str, task_id: str, app: Knowledge) -> list[str]:
         bring_back(rt, connection, project, [task_id], app)
         return [task_id, *following], released, stopped
 
-    written = locked(rt, name, write) if is_possible(task_id) else None
+    written = past_rivals(lambda: locked(rt, name, write)) if is_possible(task_id) else None
     if written is None:
         explain(rt, name, task_id, "is alive: it can be restarted when it has ended")
         raise AssertionError("unreachable")

@@ -16,6 +16,7 @@ from argus_celery.config import did_you_mean
 from argus_celery.errors import NotRetriable, ProjectClosed, TaskNotFound
 from argus_celery.flow.come_back import Knowledge, alone, bring_back, live_again
 from argus_celery.flow.dispatch import dispatch
+from argus_celery.flow.enqueue import past_rivals
 from argus_celery.flow.runtime import Runtime
 from argus_celery.flow.steer import BATCH, locked
 from argus_celery.records import ProjectStatus, TaskState
@@ -107,7 +108,8 @@ def _put_back(rt: Runtime, name: str, ids: Collection[str], app: Knowledge) -> l
             bring_back(rt, connection, project, leading, app)
         return [one.id for one in found]
 
-    return locked(rt, name, write)
+    # One of the kind of a unique task may be recorded in another project since the look: that one lives.
+    return past_rivals(lambda: locked(rt, name, write))
 
 
 def check_not_cancelled(project: Project) -> None:

@@ -12,6 +12,7 @@ from argus_celery.flow.complete import complete
 from argus_celery.flow.dispatch import dispatch
 from argus_celery.flow.enqueue import enqueue
 from argus_celery.flow.lapse import lapse
+from argus_celery.flow.restart import restart
 from argus_celery.flow.retry import retry
 from argus_celery.flow.revive import Knowledge, retry_failed
 from argus_celery.flow.revive import retry as put_back
@@ -107,3 +108,23 @@ def test_what_is_put_back_is_unique_again_and_not_beside_another(bench: FlowBenc
         put_back(bench.rt, "default", other, APP)
     revoke(bench.rt, [alive])
     assert put_back(bench.rt, "default", other, APP)
+
+
+@pytest.mark.parametrize("again", ["retry_failed", "restart"])
+def test_what_is_put_back_meets_one_of_its_kind_that_is_being_recorded(bench: FlowBench, again: str) -> None:
+    from argus_celery.flow import steer
+    from argus_celery.flow.enqueue import record
+
+    failed = bench.running(unique="a", project="one")
+    complete(bench.rt, failed, BROKE)
+    bench.enqueue(project="two")
+    twin = new_task(unique="a", project_id=steer.open_project(bench.rt, "two"))
+
+    def put_back_too() -> object:
+        if again == "retry_failed":
+            return retry_failed(bench.rt, "one", APP)
+        with pytest.raises(NotRetriable, match=f"{twin.id} of its kind is alive"):
+            restart(bench.rt, "one", failed.task_id, APP)
+        return []
+
+    assert meanwhile(bench.store, lambda c: record(bench.rt, c, [twin]), put_back_too) == []
