@@ -60,17 +60,18 @@ def sleep_ms(seconds: float, minutes: float, hours: float, days: float) -> int:
 
 
 def _check_names(task: NewTask) -> None:
-    label = f"{task.name}[{task.id}]"
-    named = {"the task id": task.id, "the name": task.name, "the queue": task.message.queue}
-    optional = {
-        "the key (argus_key)": task.key,
-        "the project (argus_project)": task.project,
-        "the parent id": task.parent_id,
-        "the root id": task.root_id,
-        "the group id": task.group_id,
-    }
-    for what, name in (named | {what: name for what, name in optional.items() if name is not None}).items():
-        check_name(f"{what} of {label}", name)
+    named = (("the task id", task.id), ("the name", task.name), ("the queue", task.message.queue))
+    optional = (
+        ("the key (argus_key)", task.key),
+        ("the project (argus_project)", task.project),
+        ("the parent id", task.parent_id),
+        ("the root id", task.root_id),
+        ("the group id", task.group_id),
+    )
+    for what, name in (*named, *(one for one in optional if one[1] is not None)):
+        fault = fault_of(name)
+        if fault is not None:
+            raise BadTask(f"{what} of {task.name}[{task.id}] {fault}")
 
 
 def _check_numbers(task: NewTask) -> None:

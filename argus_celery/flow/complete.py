@@ -18,7 +18,7 @@ from argus_celery.flow.publish import send
 from argus_celery.flow.runtime import Runtime
 from argus_celery.flow.wake import Released
 from argus_celery.records import AttemptOutcome, Claim, NewTask, Outcome, PartCount, TaskState
-from argus_celery.store import attempts, chords, ended, leases, projects, tasks
+from argus_celery.store import attempts, chords, ended, finishing, leases, projects, tasks
 from argus_celery.store.leases import Lease
 from argus_celery.store.tasks import Ending
 
@@ -68,7 +68,7 @@ def complete_all(rt: Runtime, finished: Sequence[Finished]) -> Written:
     leading_on = [one for _, outcome in finished for one in outcome.continuations]
     check(rt, leading_on)
     wait_out(lambda: rt.window.note(rt.store, leading_on))
-    written = wait_out(lambda: past_rivals(lambda: rt.store.transaction(lambda c: _write(rt, c, finished))))
+    written = wait_out(lambda: _in_one(rt, finished) or _in_transaction(rt, finished))
     if written.ours:
         points.reached(points.Kind.COMPLETE, (outcome.state for _, outcome in finished))
     if written.awaited:
@@ -81,6 +81,23 @@ def complete_all(rt: Runtime, finished: Sequence[Finished]) -> Written:
     follow_up(rt, written.released)
     alarm.meet(rt, written.released.alarms)
     return written
+
+
+def _in_one(rt: Runtime, finished: Sequence[Finished]) -> Written | None:
+    """One end with nothing behind it, where that can be one statement; None if it was not to be written so."""
+    (claim, outcome), *more = finished
+    if more or not rt.store.dialect.writes_in_with or _leads_on(outcome):
+        return None
+    awaited = rt.store.statement(lambda connection: finishing.finish(rt.store, connection, claim, outcome))
+    return None if awaited is None else Written({(claim.task_id, claim.token)}, awaited=awaited)
+
+
+def _leads_on(outcome: Outcome) -> bool:
+    return bool(outcome.follows or outcome.part or outcome.joined or outcome.continuations or outcome.chords)
+
+
+def _in_transaction(rt: Runtime, finished: Sequence[Finished]) -> Written:
+    return past_rivals(lambda: rt.store.transaction(lambda connection: _write(rt, connection, finished)))
 
 
 def lost(claim: Claim) -> LeaseLost:

@@ -20,7 +20,7 @@ from argus_celery.flow.requeue import take_over
 from argus_celery.flow.runtime import Runtime
 from argus_celery.flow.wake import Released
 from argus_celery.records import NOBODY, QUEUE, Dispatch, Enqueued, Message, NewTask, ProjectStatus, Publish, TaskState
-from argus_celery.store import bounds, chords, leases, projects, tasks
+from argus_celery.store import bounds, chords, entering, leases, projects, tasks
 from argus_celery.store.engine import DuplicateRow
 from argus_celery.store.envelope import seal
 from argus_celery.store.projects import Project
@@ -241,10 +241,11 @@ def _write(
 ) -> None:
     """Insert what is new; what was abandoned lives again, under a token above its fence."""
     new = [_task_row(rt, task) for task in fresh.values() if task.id not in fences]
-    if new:
+    if fences:
         tasks.insert(rt.store, connection, new)
-    if lease_rows:
         leases.insert(rt.store, connection, lease_rows)
+    elif new:
+        entering.enter(rt.store, connection, new, lease_rows)
     for chord_id in sorted(task.joins for task in fresh.values() if task.joins is not None):
         chords.add(connection, chord_id)
     if fences:

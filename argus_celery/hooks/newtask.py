@@ -92,7 +92,7 @@ def placed(task: NewTask, argus: Any, run: Execution | None, project: str | None
     if project is not None:
         check_name("a project's name", project)
     if run is None:
-        return replace(task, project=project, key=key)
+        return task if project is None and key is None else replace(task, project=project, key=key)
     if project is None:
         return replace(task, project_id=run.claim.project_id, key=key, inside=True)
     project_id = steer.open_project(argus.runtime, project)

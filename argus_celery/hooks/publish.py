@@ -146,9 +146,12 @@ class _Tap:
         options = options_of(self._app._tasks.get(name))
         task = new_task(self._app, body, publish, self._queue, self._message, options)
         task = placed(task, argus, execution, self._ours.get("argus_project"), self._ours.get("argus_key"))
-        task = replace(task, key_conflict=self._ours.get("argus_key_conflict"))
+        if (conflict := self._ours.get("argus_key_conflict")) is not None:
+            task = replace(task, key_conflict=conflict)
         if outbox is None or task.id != outbox.claim.task_id:  # a retry stays what it is
-            task = replace(task, unique=self._unique(options, body), limits=self._limits(options, body))
+            unique, limits = self._unique(options, body), self._limits(options, body)
+            if unique is not None or limits:
+                task = replace(task, unique=unique, limits=limits)
         task = after.linked(task, self._ours, continues=collecting)
         if execution is not None and task.id in execution.added:
             task = replace(task, joins=execution.added.pop(task.id))

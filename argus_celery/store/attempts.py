@@ -10,6 +10,7 @@ from sqlalchemy.engine import Connection
 
 from argus_celery.records import AttemptOutcome
 from argus_celery.store.engine import Store
+from argus_celery.store.hot import Hot, filled, listed, size
 from argus_celery.store.schema import attempts, holders, leases, steps
 
 TAKEN_BACK = "the project was paused"
@@ -30,6 +31,13 @@ def append(
     ``died``: a lost one's process is known to be gone.
     The worker's node name is copied: its row in ``holders`` is forgotten long before the attempt is.
     """
+    if ids:
+        values = {"how": outcome, "why": detail, "gone": int(died), **filled("id", ids)}
+        _append.run(store, connection, values, size(len(ids)), outcome is AttemptOutcome.LOST)
+
+
+@Hot
+def _append(store: Store, many: int, lost: bool) -> sa.Insert:
     lease = leases.c
     wanted = (lease.task_id, lease.token, lease.holder, lease.started_at, holders.c.node)
     times = (lease.eligible_at, lease.ttl, lease.acquired_at, lease.progress_until, lease.progress_timeout)
@@ -38,15 +46,16 @@ def append(
     at = (
         sa.select(*wanted, *times, store.now.label("now"))
         .select_from(joined)
-        .where(lease.task_id.in_(ids))
+        .where(lease.task_id.in_(listed("id", many, lease.task_id.type)))
         .subquery("ending")
         .c
     )
-    seen = _last_seen(at) if outcome is AttemptOutcome.LOST else sa.null()
-    how = (sa.literal(str(outcome)), sa.literal(detail, sa.Text()), sa.literal(int(died)))
-    source = sa.select(at.task_id, at.token, at.holder, at.started_at, at.now, *how, at.node, seen)
+    seen = _last_seen(at) if lost else sa.null()
+    how = (sa.bindparam("how", type_=sa.String()), sa.bindparam("why", type_=sa.Text()))
+    gone = sa.bindparam("gone", type_=sa.SmallInteger)
+    source = sa.select(at.task_id, at.token, at.holder, at.started_at, at.now, *how, gone, at.node, seen)
     columns = ["task_id", "token", "holder", "started_at", "finished_at", "outcome", "detail", "died"]
-    connection.execute(sa.insert(attempts).from_select([*columns, "node", "seen_at"], source))
+    return sa.insert(attempts).from_select([*columns, "node", "seen_at"], source)
 
 
 def _last_seen(at: Any) -> sa.ColumnElement[int]:

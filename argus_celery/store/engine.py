@@ -50,7 +50,11 @@ class Store:
         self._on_connect = on_connect
         self._gate = Gate(self._close_idle) if self.dialect.minds_forks else None
         self._engines: dict[int, Engine] = {}
+        self._ways: dict[Callable[[Engine], Engine], tuple[Engine, Engine]] = {}
+        """Engines that were made of others: the one, and what came of it. Making one costs as much as a statement."""
         self._prepared: set[int] = set()
+        self.hot: dict[Any, Any] = {}
+        """What ``store.hot`` has compiled."""
 
     def __getstate__(self) -> dict[str, Any]:
         """A spawned child gets the URL and makes its own engine."""
@@ -124,7 +128,7 @@ class Store:
             return outer.write(work)
 
         def attempt() -> T:
-            with self.dialect.autocommit(self.engine).connect() as connection:
+            with self._as(self.dialect.autocommit).connect() as connection:
                 return work(connection)
 
         return self._repeated(attempt)
@@ -135,10 +139,16 @@ class Store:
             return outer.write(work)
 
         def attempt() -> T:
-            with self.dialect.reading(self.engine).begin() as connection:
+            with self._as(self.dialect.reading).begin() as connection:
                 return work(connection)
 
         return self._repeated(attempt)
+
+    def _as(self, way: Callable[[Engine], Engine]) -> Engine:
+        engine, found = self.engine, self._ways.get(way)
+        if found is None or found[0] is not engine:
+            found = self._ways[way] = (engine, way(engine))
+        return found[1]
 
     @property
     def outer(self) -> Outer | None:

@@ -37,6 +37,7 @@ from argus_celery.records import NOBODY, QUEUE, Delivery, ProjectStatus
 from argus_celery.store import ended
 from argus_celery.store.backlog import Level
 from argus_celery.store.engine import Store
+from argus_celery.store.hot import Hot, as_new, filled, listed, new, size
 from argus_celery.store.revoked import unmarked
 from argus_celery.store.schema import leases, projects, tasks, waiting_for_nothing
 
@@ -93,19 +94,33 @@ def insert(store: Store, connection: Connection, rows: Sequence[Mapping[str, Any
 
     ``waits`` and ``leads`` may be left out.
     """
+    _insert.run_all(store, connection, as_inserted(rows))
+
+
+def as_inserted(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The values of ``inserted``."""
+    rest = {"waits": 0, "leads": 0, "limited": 0}
+    return [as_new("lease_", {**rest, **row, "queued": int(row["holder"] == QUEUE)}) for row in rows]
+
+
+_GIVEN = ("task_id", "project_id", "queue", "priority", "token", "holder", "ttl", "waits", "paused", "dispatches")
+_MARKS = ("follows", "leads", "unique_key", "limited")
+
+
+def inserted(store: Store) -> sa.Insert:
+    """The statement of ``insert``, for one row."""
+
+    def given(name: str) -> sa.BindParameter[int]:
+        return sa.bindparam(f"lease_{name}", type_=sa.BigInteger)
+
     now = store.now
-    due = sa.func.coalesce(
-        sa.bindparam("due_at", type_=sa.BigInteger), now + sa.bindparam("delay", type_=sa.BigInteger)
-    )
-    expiry = sa.func.coalesce(
-        sa.bindparam("expires_at_abs", type_=sa.BigInteger), now + sa.bindparam("expires_in", type_=sa.BigInteger)
-    )
-    queued = sa.bindparam("queued", type_=sa.Integer) == 1
-    statement = sa.insert(leases).values(
-        eligible_at=sa.case((sa.and_(queued, expiry < due), expiry), else_=due), expires_at=expiry
-    )
-    rest = {"waits": 0, "leads": 0}
-    connection.execute(statement, [{**rest, **row, "queued": int(row["holder"] == QUEUE)} for row in rows])
+    due = sa.func.coalesce(given("due_at"), now + given("delay"))
+    expiry = sa.func.coalesce(given("expires_at_abs"), now + given("expires_in"))
+    first = sa.case((sa.and_(given("queued") == 1, expiry < due), expiry), else_=due)
+    return sa.insert(leases).values(eligible_at=first, expires_at=expiry, **new(leases, "lease_", [*_GIVEN, *_MARKS]))
+
+
+_insert = Hot(inserted)
 
 
 def alive_of(connection: Connection, marks: Collection[str]) -> dict[str, str]:
@@ -170,23 +185,25 @@ def read(connection: Connection, query: sa.Select[Any]) -> list[Lease]:
     return [_lease(row) for row in connection.execute(query)]
 
 
-def _lease(row: Any) -> Lease:
+def _lease(found: Sequence[Any]) -> Lease:
+    id_, project_id, queue, token, holder, started_at, dispatches, follows, leads, waits = found[:10]
+    limited, expired, alarms, stalled, died = found[10:15]
     return Lease(
-        row.task_id,
-        row.project_id,
-        row.queue,
-        row.token,
-        row.holder,
-        row.started_at is not None,
-        row.dispatches,
-        bool(row.expired),
-        bool(row.follows),
-        bool(row.leads),
-        row.waits,
-        bool(row.limited),
-        bool(row.alarms),
-        row.stalled,
-        bool(row.died),
+        id_,
+        project_id,
+        queue,
+        token,
+        holder,
+        started_at is not None,
+        dispatches,
+        bool(expired),
+        bool(follows),
+        bool(leads),
+        waits,
+        bool(limited),
+        bool(alarms),
+        stalled,
+        bool(died),
     )
 
 
@@ -287,33 +304,39 @@ def grant(
     One whose id was revoked before it came is not granted.
     """
     pairs = [(delivery.task_id, delivery.token) for delivery in deliveries]
+    if not pairs:
+        return []
+    values = {"me": holder, "mark": mark, "progress": progress_timeout_ms, **_filled(pairs)}
+    if store.dialect.returning:
+        return [Granted(*one) for one in _grant.rows(store, connection, values, size(len(pairs)))]
+    _grant.run(store, connection, values, size(len(pairs)))
+    return granted_by(connection, holder, mark, [task_id for task_id, _ in pairs])
+
+
+@Hot
+def _grant(store: Store, many: int) -> sa.Update | sa.sql.dml.ReturningUpdate[Any]:
     # A scalar, not EXISTS: joined, the planner may begin with the project and go through all of its leases.
-    goes_on = sa.select(sa.literal(1)).where(
-        projects.c.id == c.project_id, projects.c.paused_at.is_(None), projects.c.status.in_(LIVE)
-    )
-    now = store.now
+    live = sa.or_(*(projects.c.status == sa.literal_column(f"'{status}'") for status in LIVE))
+    goes_on = sa.select(sa.literal(1)).where(projects.c.id == c.project_id, projects.c.paused_at.is_(None), live)
+    now, progress = store.now, sa.bindparam("progress", type_=sa.BigInteger)
     statement = (
         sa.update(leases)
-        .where(_any_of(pairs), _held_by(QUEUE), c.paused == 0, goes_on.scalar_subquery() == 1)
+        .where(_among(many), _held_by(QUEUE), c.paused == 0, goes_on.scalar_subquery() == 1)
         .where(sa.or_(c.expires_at.is_(None), c.expires_at > now), unmarked(c.task_id))
         .values(
             token=c.token + 1,
-            holder=holder,
-            claim=mark,
+            holder=sa.bindparam("me"),
+            claim=sa.bindparam("mark"),
             eligible_at=now + c.ttl,
             acquired_at=now,
             started_at=now,
             dispatches=0,
             unknown_since=None,
-            progress_timeout=progress_timeout_ms,
-            progress_until=None if progress_timeout_ms is None else now + progress_timeout_ms,
+            progress_timeout=progress,
+            progress_until=now + progress,
         )
     )
-    if store.dialect.returning:
-        rows = connection.execute(statement.returning(c.task_id, c.token, c.project_id, c.ttl))
-        return [Granted(*row) for row in rows]
-    connection.execute(statement)
-    return granted_by(connection, holder, mark, [task_id for task_id, _ in pairs])
+    return statement.returning(c.task_id, c.token, c.project_id, c.ttl) if store.dialect.returning else statement
 
 
 def granted_by(connection: Connection, holder: str, mark: str, ids: Collection[str]) -> list[Granted]:
@@ -389,8 +412,16 @@ def stalled(store: Store, connection: Connection, holder: str, claims: Collectio
 
 def lock_held(store: Store, connection: Connection, holder: str, claims: Collection[tuple[str, int]]) -> list[Lease]:
     """Lock the rows of these claims, waiting for others; only those still held come back."""
-    query = select_lease(store).where(_any_of(claims), _held_by(holder)).order_by(c.task_id)
-    return read(connection, store.dialect.for_update(query))
+    if not claims:
+        return []
+    values = {"me": holder, **_filled(claims)}
+    return [_lease(one) for one in _lock_held.rows(store, connection, values, size(len(claims)))]
+
+
+@Hot
+def _lock_held(store: Store, many: int) -> sa.Select[Any]:
+    query = select_lease(store).where(_among(many), _held_by(sa.bindparam("me"))).order_by(c.task_id)
+    return store.dialect.for_update(query)
 
 
 def lock_all(store: Store, connection: Connection, ids: Collection[str]) -> list[Lease]:
@@ -495,11 +526,18 @@ def delete_all(connection: Connection, ids: Collection[str]) -> None:
 
 def finish_all(store: Store, connection: Connection, ids: Collection[str]) -> bool:
     """End these locked rows, by runs; does a process wait for ends, and is to be told of these after the commit?"""
-    gone = sa.delete(leases).where(c.task_id.in_(ids))
+    values = filled("id", ids)
     if store.dialect_name != "postgresql":
-        connection.execute(gone)
+        _finish.run(store, connection, values, size(len(ids)))
         return False
-    return bool(connection.execute(sa.select(ended.awaited()).add_cte(gone.cte("gone"))).scalar_one())
+    ((awaited,),) = _finish.rows(store, connection, values, size(len(ids)))
+    return bool(awaited)
+
+
+@Hot
+def _finish(store: Store, many: int) -> sa.Delete | sa.Select[Any]:
+    gone = sa.delete(leases).where(c.task_id.in_(listed("id", many, c.task_id.type)))
+    return sa.select(ended.awaited()).add_cte(gone.cte("gone")) if store.dialect_name == "postgresql" else gone
 
 
 def lapse_all_of(store: Store, connection: Connection, holders: Collection[str]) -> int:
@@ -520,6 +558,19 @@ def _held_by(holder: Any) -> sa.ColumnElement[bool]:
     # Hidden from the planner: without statistics it would go through all rows of the holder to find a few by id.
     mine: sa.ColumnElement[bool] = sa.func.coalesce(c.holder, NOBODY) == holder
     return mine
+
+
+def _among(many: int) -> sa.ColumnElement[bool]:
+    """``_any_of`` with parameters, whose values ``_filled`` gives."""
+    ids, tokens = listed("id", many, c.task_id.type), listed("token", many, c.token.type)
+    if many == 1:
+        return sa.and_(c.task_id == ids[0], c.token == tokens[0])
+    pairs = [sa.tuple_(*pair) for pair in zip(ids, tokens, strict=True)]
+    return sa.and_(c.task_id.in_(ids), sa.tuple_(c.task_id, c.token).in_(pairs))
+
+
+def _filled(claims: Collection[tuple[str, int]]) -> dict[str, Any]:
+    return filled("id", [id_ for id_, _ in claims]) | filled("token", [token for _, token in claims])
 
 
 def _any_of(claims: Collection[tuple[str, int]]) -> sa.ColumnElement[bool]:

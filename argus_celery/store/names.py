@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 
 LONGEST = 255
+_UNHELD = re.compile("[\0\ud800-\udfff]")
 
 
 def fault_of(name: object) -> str | None:
@@ -14,7 +15,7 @@ def fault_of(name: object) -> str | None:
         return f"must be a text, not {name!r}"
     if not 1 <= len(name) <= LONGEST:
         return f"has 1 to {LONGEST} characters, not {len(name)}: {name[:50]!r}"
-    if "\0" in name or any("\ud800" <= letter <= "\udfff" for letter in name):
+    if _UNHELD.search(name) is not None:
         return f"has a character that no database can hold: {name[:50]!r}"
     if name != name.rstrip(" "):
         return f"must not end with a blank, which not every database tells apart: {name[:50]!r}"

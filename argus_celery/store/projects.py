@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from argus_celery.records import Bound, OnFailure, ProjectStatus
 from argus_celery.store import limits
 from argus_celery.store.alarms import is_overdue
 from argus_celery.store.engine import Store
+from argus_celery.store.hot import Hot, filled, listed, size
 from argus_celery.store.schema import chords, leases, projects, tasks
 from argus_celery.store.tasks import owing_more
 
@@ -61,20 +62,25 @@ def _one(connection: Connection, condition: sa.ColumnElement[bool]) -> Project |
 
 
 def _select(connection: Connection, condition: sa.ColumnElement[bool]) -> list[Project]:
+    return [_project(found) for found in connection.execute(_chosen(condition))]
+
+
+def _chosen(condition: sa.ColumnElement[bool]) -> sa.Select[Any]:
     c = projects.c
-    columns = (c.id, c.name, c.status, c.paused_at, c.policy, c.priority, c.limited)
-    return [
-        Project(
-            id=r.id,
-            name=r.name,
-            status=ProjectStatus(r.status),
-            paused=r.paused_at is not None,
-            on_failure=on_failure(r.policy),
-            priority=r.priority,
-            limited=bool(r.limited),
-        )
-        for r in connection.execute(sa.select(*columns).where(condition))
-    ]
+    return sa.select(c.id, c.name, c.status, c.paused_at, c.policy, c.priority, c.limited).where(condition)
+
+
+def _project(found: Sequence[Any]) -> Project:
+    id_, name, status, paused_at, policy, priority, limited = found
+    return Project(
+        id=id_,
+        name=name,
+        status=ProjectStatus(status),
+        paused=paused_at is not None,
+        on_failure=on_failure(policy),
+        priority=priority,
+        limited=bool(limited),
+    )
 
 
 def on_failure(policy: str | None) -> OnFailure:
@@ -89,13 +95,31 @@ def meta_of(kept: str | None) -> Mapping[str, Any]:
 def shared(store: Store, connection: Connection, ids: Collection[int]) -> dict[int, Project]:
     """Lock these projects against steering until the commit, and read them."""
     for project_id in sorted(ids):
-        store.dialect.lock_project(connection, project_id, exclusive=False)
-    return store.latest(connection, lambda latest: read(latest, ids))
+        hold(store, connection, project_id)
+    return store.latest(connection, lambda latest: _read(store, latest, ids))
+
+
+def _read(store: Store, connection: Connection, ids: Collection[int]) -> dict[int, Project]:
+    if not ids:
+        return {}
+    found = _of_ids.rows(store, connection, filled("id", ids), size(len(ids)))
+    return {project.id: project for project in map(_project, found)}
+
+
+@Hot
+def _of_ids(store: Store, many: int) -> sa.Select[Any]:
+    return _chosen(projects.c.id.in_(listed("id", many, sa.BigInteger)))
 
 
 def hold(store: Store, connection: Connection, project_id: int) -> None:
     """Lock a project against steering until the commit."""
-    store.dialect.lock_project(connection, project_id, exclusive=False)
+    if store.dialect.locks_projects:
+        _shared.rows(store, connection, {"project": project_id})
+
+
+@Hot
+def _shared(store: Store) -> Any:
+    return store.dialect.project_lock(exclusive=False)
 
 
 def read(connection: Connection, ids: Collection[int]) -> dict[int, Project]:
@@ -105,7 +129,8 @@ def read(connection: Connection, ids: Collection[int]) -> dict[int, Project]:
 
 def exclusive(store: Store, connection: Connection, project_id: int) -> Project | None:
     """Lock a project for steering, and read it."""
-    store.dialect.lock_project(connection, project_id, exclusive=True)
+    if store.dialect.locks_projects:
+        connection.execute(store.dialect.project_lock(exclusive=True), {"project": project_id})
     return by_id(connection, project_id)
 
 

@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection
 from argus_celery.records import Message, TaskState
 from argus_celery.store.engine import Store
 from argus_celery.store.envelope import seal, unseal
+from argus_celery.store.hot import Hot, as_new, new
 from argus_celery.store.schema import edges, leases, tasks
 
 OWES_MORE = 2
@@ -103,8 +104,24 @@ class Debt:
 
 def insert(store: Store, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert new tasks, which keep this order in lists; ``DuplicateRow`` if an id or key is there already."""
-    numbered = [{**row, "number": number} for number, row in enumerate(rows)]
-    connection.execute(sa.insert(tasks).values(created_at=store.now), numbered)
+    _insert.run_all(store, connection, as_inserted(rows))
+
+
+def as_inserted(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The values of ``inserted``."""
+    return [as_new("task_", {**row, "number": number}) for number, row in enumerate(rows)]
+
+
+_GIVEN = ("id", "project_id", "name", "key", "queue", "priority", "message", "body", "max_losses", "number")
+_PLACE = ("parent_id", "root_id", "group_id", "unique_key", "limits")
+
+
+def inserted(store: Store) -> sa.Insert:
+    """The statement of ``insert``, for one row."""
+    return sa.insert(tasks).values(created_at=store.now, **new(tasks, "task_", [*_GIVEN, *_PLACE]))
+
+
+_insert = Hot(inserted)
 
 
 def known(connection: Connection, ids: Collection[str], keys: Collection[tuple[int, str]]) -> list[Known]:
@@ -165,20 +182,9 @@ def end(store: Store, connection: Connection, endings: Sequence[Ending]) -> None
     """Write the one terminal outcome of each task. The caller has just deleted the leases that bore the tokens."""
     if not endings:
         return
-    connection.execute(
-        sa.update(tasks)
-        .where(tasks.c.id == sa.bindparam("task_id"))
-        .values(
-            outcome=sa.bindparam("state"),
-            fence=sa.bindparam("token"),
-            finished_at=store.now,
-            result=sa.bindparam("value"),
-            meta=None,
-            error=sa.bindparam("reason"),
-            undelivered=sa.bindparam("owed"),
-            abandoned=sa.bindparam("never"),
-            attempts=tasks.c.attempts + sa.bindparam("ran", type_=sa.Integer),
-        ),
+    _end.run_all(
+        store,
+        connection,
         [
             {
                 "task_id": one.task_id,
@@ -192,6 +198,25 @@ def end(store: Store, connection: Connection, endings: Sequence[Ending]) -> None
             }
             for one in endings
         ],
+    )
+
+
+@Hot
+def _end(store: Store) -> sa.Update:
+    return (
+        sa.update(tasks)
+        .where(tasks.c.id == sa.bindparam("task_id"))
+        .values(
+            outcome=sa.bindparam("state"),
+            fence=sa.bindparam("token"),
+            finished_at=store.now,
+            result=sa.bindparam("value"),
+            meta=None,
+            error=sa.bindparam("reason"),
+            undelivered=sa.bindparam("owed"),
+            abandoned=sa.bindparam("never"),
+            attempts=tasks.c.attempts + sa.bindparam("ran", type_=sa.Integer),
+        )
     )
 
 

@@ -16,8 +16,12 @@ class Dialect:
     name: ClassVar[str]
     returning: ClassVar[bool] = True
     """Does UPDATE … RETURNING exist? Otherwise granted rows are read back by their mark."""
+    writes_in_with: ClassVar[bool] = False
+    """May a statement write to other tables in its WITH?"""
     one_writer: ClassVar[bool] = False
     """Does a transaction that writes keep all others out?"""
+    locks_projects: ClassVar[bool] = True
+    """Is steering kept out by a lock of the project? Else it is by the transaction."""
     minds_forks: ClassVar[bool] = False
     """Must a fork wait until no thread is in the store?"""
     conflict_codes: ClassVar[frozenset[str | int]] = frozenset()
@@ -51,8 +55,11 @@ class Dialect:
         """Lock the rows it finds, or those of one of its tables."""
         return query.with_for_update(skip_locked=skip_locked, of=of)
 
-    def lock_project(self, connection: Connection, project_id: int, *, exclusive: bool) -> None:
-        """Many may hold it shared; steering (pause, resume, close, cancel, complete) excludes them. Until commit."""
+    def project_lock(self, *, exclusive: bool) -> sa.Executable:
+        """Locks the project of the parameter ``project`` until the commit; where ``locks_projects``.
+
+        Many may hold it shared; steering (pause, resume, close, cancel, complete) excludes them.
+        """
         raise NotImplementedError
 
     def insert_new(self, connection: Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:

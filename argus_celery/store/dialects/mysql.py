@@ -46,9 +46,9 @@ class MySQL(Dialect):
         # NOW() is the statement's start. SYSDATE() would be later by a lock wait, and shuts out every index range.
         return sa.literal_column("CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)", sa.BigInteger)
 
-    def lock_project(self, connection: Connection, project_id: int, *, exclusive: bool) -> None:
+    def project_lock(self, *, exclusive: bool) -> sa.Executable:
         mode = "FOR UPDATE" if exclusive else "LOCK IN SHARE MODE"
-        connection.execute(sa.text(f"SELECT id FROM argus_projects WHERE id = :id {mode}"), {"id": project_id})
+        return sa.text(f"SELECT id FROM argus_projects WHERE id = :project {mode}")
 
     def insert_new(self, connection: Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
         # INSERT IGNORE would swallow truncation and bad values too.

@@ -16,6 +16,7 @@ ADVISORY_CLASS = 0x4172  # "Ar": the first half of the advisory key, so that an 
 
 class PostgreSQL(Dialect):
     name = "postgresql"
+    writes_in_with = True
     conflict_codes = frozenset({"40001", "40P01", "55P03"})
     missing_table_codes = frozenset({"42P01", "42703"})
 
@@ -27,11 +28,12 @@ class PostgreSQL(Dialect):
         # clock_timestamp() is volatile and could not be compared by an index; in a subquery it is read once.
         return sa.literal_column("(SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint)", sa.BigInteger)
 
-    def lock_project(self, connection: Connection, project_id: int, *, exclusive: bool) -> None:
+    def project_lock(self, *, exclusive: bool) -> sa.Executable:
         # FOR SHARE would write the hot project row's header once per task.
         name = "pg_advisory_xact_lock" if exclusive else "pg_advisory_xact_lock_shared"
-        lock = getattr(sa.func, name)(ADVISORY_CLASS, sa.cast(project_id % 2**31, sa.Integer))
-        connection.execute(sa.select(sa.literal(1)).select_from(lock.alias("held")))
+        id_ = sa.cast(sa.bindparam("project", type_=sa.BigInteger) % 2**31, sa.Integer)
+        lock = getattr(sa.func, name)(ADVISORY_CLASS, id_)
+        return sa.select(sa.literal(1)).select_from(lock.alias("held"))
 
     def insert_new(self, connection: Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
         connection.execute(insert(table).on_conflict_do_nothing(), list(rows))

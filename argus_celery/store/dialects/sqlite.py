@@ -20,6 +20,7 @@ BUSY_TIMEOUT_S = 30.0
 class SQLite(Dialect):
     name = "sqlite"
     one_writer = True
+    locks_projects = False
     minds_forks = True
 
     def create_engine(self, url: URL) -> Engine:
@@ -51,9 +52,6 @@ class SQLite(Dialect):
         self, query: sa.Select[Any], *, skip_locked: bool = False, of: sa.Table | None = None
     ) -> sa.Select[Any]:
         return query  # the transaction is the only writer already
-
-    def lock_project(self, connection: Connection, project_id: int, *, exclusive: bool) -> None:
-        pass  # the transaction is the only writer already
 
     def insert_new(self, connection: Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
         connection.execute(insert(table).on_conflict_do_nothing(), list(rows))
