@@ -120,8 +120,9 @@ class Current:
     def transaction(self) -> Any:
         """A connection to the store's database whose writes and the fence check are one commit.
 
-        Steps inside are part of it. Raises ``NoClaim`` outside a running durable task, ``LeaseLost`` with nothing
-        written if the lease is gone.
+        All that the block asks of the store is part of it: steps, ``update_state``, and what it enqueues and sends,
+        which leaves behind the commit. One inside another is a savepoint. Raises ``NoClaim`` outside a running durable
+        task, ``LeaseLost`` with nothing written if the lease is gone.
         """
         return step.transaction(self._run().steps)
 
@@ -135,8 +136,16 @@ class Current:
         run = in_hand.get()
         if run is None:
             return Guarding(session if using is None else using)
-        # A thread that outlives its run is still that run; whoever uses the session next is not.
-        return guard(run.rt, run.claim, run.lost, lambda: not run.ended or in_hand.get() is run, session, using)
+        return guard(
+            run.rt,
+            run.claim,
+            run.lost,
+            # A thread that outlives its run is still that run; whoever uses the session next is not.
+            lambda: not run.ended or in_hand.get() is run,
+            lambda: run.steps.names.here.connection,
+            session,
+            using,
+        )
 
     def step(self, name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """``function(*args, **kwargs)``, once: its value is kept under this name, and a later run of the task reads it.

@@ -357,6 +357,7 @@ class Project(AsyncCalls):
 
     def _pauses(self, timeout: float | None) -> Iterator[float]:
         """Look at once, then ever more rarely, until the time is over."""
+        self._argus.runtime.store.check_outside(f"project {self.name!r} cannot be waited for")
         ends = time.monotonic() + timeout if timeout is not None else float("inf")
         yield 0.0
         pause = POLL_FROM

@@ -80,8 +80,11 @@ class Run:
         raise NotImplementedError
 
     def check(self) -> None:
-        """Ask the store whether the lease still stands, and renew it. A store that is away says neither."""
-        if not self.lost.is_set():
+        """Ask the store whether the lease still stands, and renew it. A store that is away says neither.
+
+        Inside a transaction of the run's own it stands: its row is locked, and is moved on before the commit.
+        """
+        if not self.lost.is_set() and self.steps.names.here.connection is None:
             held = (self.claim.task_id, self.claim.token)
             with suppress(StoreUnavailable):
                 if held in renew.renew(self.rt, self.claim.holder, [held], progress=True).lost:
@@ -116,8 +119,8 @@ class Run:
         return self.thread_ident == threading.get_ident()
 
     def progress(self) -> None:
-        """The run goes on: said to the store where it is time. In a transaction of its own its lease is moved on."""
-        if self.lost.is_set() or (self.shown.is_due and self.steps.names.here.connection is None):
+        """The run goes on: said to the store where it is time."""
+        if self.lost.is_set() or self.shown.is_due:
             self.check()
 
 

@@ -31,12 +31,19 @@ class Guarding:
 
 
 def guard(
-    rt: Runtime, claim: Claim, told: Event, applies: Callable[[], bool], session: Any = None, using: str | None = None
+    rt: Runtime,
+    claim: Claim,
+    told: Event,
+    applies: Callable[[], bool],
+    own: Callable[[], Connection | None],
+    session: Any = None,
+    using: str | None = None,
 ) -> Guarding:
     """Fence the commits of this session or connection, or Django's transaction under way on this database.
 
     Just before each, the lease is locked through that very connection: a take-over waits for the commit, or has won.
-    Then ``LeaseLost`` is raised, ``told`` is set, and nothing is committed.
+    Then ``LeaseLost`` is raised, ``told`` is set, and nothing is committed. ``own`` is the connection of the run's
+    own transaction, if the caller is inside it.
     """
     if (session is None) == (using is None):
         raise BadTransaction(
@@ -45,6 +52,11 @@ def guard(
         )
 
     def hold(connection: Connection) -> None:
+        if own() not in (None, connection):
+            raise BadTransaction(
+                f"task {claim.task_id}: a guarded session cannot commit inside current.transaction(), which has locked"
+                " the lease: commit it behind the block, or write by the block's own connection"
+            )
         if not leases.fence(rt.store, connection, claim.task_id, claim.token, claim.holder):
             told.set()
             raise lost(claim)

@@ -43,7 +43,8 @@ class Revoked:
 
 
 def revoke(rt: Runtime, ids: Collection[str], why: str = REVOKED) -> Revoked:
-    """Revoke these task ids; doing it twice changes nothing. Raises ``StoreUnavailable``."""
+    """Revoke these task ids; doing it twice changes nothing. Raises ``StoreUnavailable`` and ``BadTransaction``."""
+    rt.store.check_outside("tasks cannot be revoked")
     possible = [one for one in dict.fromkeys(ids) if is_possible(one)]
     done = Revoked()
     for start in range(0, len(possible), BATCH):
@@ -57,8 +58,9 @@ def revoke(rt: Runtime, ids: Collection[str], why: str = REVOKED) -> Revoked:
 def revoke_stamps(rt: Runtime, stamps: Mapping[str, Collection[str]]) -> None:
     """Keep these values by header. Tasks that bear them are revoked by the workers that meet them.
 
-    Raises ``BadTask`` for what no store can hold, and ``StoreUnavailable``.
+    Raises ``BadTask`` for what no store can hold, ``StoreUnavailable`` and ``BadTransaction``.
     """
+    rt.store.check_outside("tasks cannot be revoked")
     for header, values in stamps.items():
         check_name("a stamped header", header)
         for value in values:

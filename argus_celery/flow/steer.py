@@ -243,7 +243,10 @@ def complete_drained(rt: Runtime, limit: int = 100) -> list[str]:
 
 
 def locked(rt: Runtime, name: str, write: Callable[[Connection, Project], T]) -> T:
-    """Run ``write`` in a transaction that has the project exclusively. Raises ``ProjectNotFound``."""
+    """Run ``write`` in a transaction that has the project exclusively. Raises ``ProjectNotFound``, and
+    ``BadTransaction`` inside one that holds projects shared.
+    """
+    rt.store.check_outside(f"project {name!r} cannot be steered")
 
     def work(connection: Connection) -> T:
         found = projects.find(connection, name)

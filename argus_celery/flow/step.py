@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Event, Lock
+from threading import Event, Lock, get_ident
 from typing import TYPE_CHECKING, Any, Protocol
 
-from argus_celery.errors import BadStep, LeaseLost, PayloadTooLarge, StoreUnavailable
+from argus_celery.errors import BadStep, BadTransaction, LeaseLost, PayloadTooLarge, StoreUnavailable
 from argus_celery.flow import complete, points, scope
 from argus_celery.flow import transaction as transactions
 from argus_celery.flow.outage import wait_out
@@ -95,6 +95,8 @@ class Steps:
         self._flushing = Lock()
         self.unwritten: dict[str, None] = {}
         """Finished items of ``each`` that are to be written with more of their kind."""
+        self.in_transaction: set[int] = set()
+        """The threads in which a transaction of this run is open."""
         # Nobody was granted this task before its first run.
         self._known: dict[str, bytes | None] | None = {} if claim.token == FIRST_TOKEN + 1 else None
 
@@ -228,11 +230,34 @@ _ALIKE = frozenset({str, int, float, bool, type(None)})
 
 @contextmanager
 def transaction(steps: Steps) -> Iterator[Connection]:
-    """``flow.transaction``, with the steps in it recorded by its connection: all commits together, or nothing does."""
+    """``flow.transaction``, with the steps in it recorded by its connection: all commits together, or nothing does.
+
+    Inside another it is a savepoint of that one.
+    """
     around = steps.names.here
     inner = around.within()
     inner.calls = around.calls.copy()  # what is called again after a rollback is the same call
-    with steps.inside(around, inner), transactions.transaction(steps.rt, steps.claim) as connection:
+    with steps.inside(around, inner), _begun(steps, around) as connection:
         inner.connection = connection
         yield connection
     around.calls |= inner.calls
+
+
+@contextmanager
+def _begun(steps: Steps, around: Scope) -> Iterator[Connection]:
+    if around.connection is not None:
+        with around.connection.begin_nested():
+            yield around.connection
+        return
+    thread = get_ident()
+    if thread in steps.in_transaction:
+        raise BadTransaction(
+            f"task {steps.claim.task_id}: another coroutine of this body is inside current.transaction(), which this"
+            " one would wait for on the same event loop, for ever: do not await inside a transaction"
+        )
+    steps.in_transaction.add(thread)
+    try:
+        with transactions.transaction(steps.rt, steps.claim) as connection:
+            yield connection
+    finally:
+        steps.in_transaction.discard(thread)

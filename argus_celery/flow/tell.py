@@ -7,10 +7,12 @@ does what a crash in between has left.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from argus_celery import signals
 from argus_celery.errors import ProjectClosed, ProjectNotFound, StoreUnavailable
+from argus_celery.flow.afterwards import afterwards
 from argus_celery.flow.publish import send
 from argus_celery.flow.requeue import dispatch_own
 from argus_celery.flow.runtime import Runtime
@@ -26,7 +28,8 @@ AT_ONCE = 500
 
 
 def tell(rt: Runtime, project: str, name: str, payload: bytes) -> bool:
-    """False if the project had been told before: what it was told first stays.
+    """False if the project had been told before: what it was told first stays. In a transaction of the user's it is
+    told with the commit.
 
     Raises ``ProjectNotFound``, ``ProjectClosed`` if it has ended, and ``StoreUnavailable``.
     """
@@ -34,12 +37,15 @@ def tell(rt: Runtime, project: str, name: str, payload: bytes) -> bool:
     if told is None:
         return False
     project_id, woken, dispatches = told
+    afterwards(rt, dispatches, partial(_told, rt, project, project_id, name, all_woken=woken < AT_ONCE))
+    return True
+
+
+def _told(rt: Runtime, project: str, project_id: int, name: str, *, all_woken: bool) -> None:
     signals.project_told.send(sender=rt.store.app_name, project=project, name=name)
-    send(rt, dispatches)
-    if woken == AT_ONCE:
+    if not all_woken:
         with suppress(StoreUnavailable):  # it is told; the slow sweep wakes the rest
             wake(rt, project_id, name)
-    return True
 
 
 def wake(rt: Runtime, project_id: int, name: str) -> int:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from argus_celery.errors import StoreError
 from argus_celery.flow import points
+from argus_celery.flow.afterwards import afterwards
 from argus_celery.flow.complete import lost
 from argus_celery.flow.runtime import Runtime
 from argus_celery.records import Claim
 from argus_celery.store import leases, projects
+from argus_celery.store.outer import outer_of
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
@@ -22,19 +25,22 @@ if TYPE_CHECKING:
 def transaction(rt: Runtime, claim: Claim) -> Iterator[Connection]:
     """Lock the lease, run the caller's writes, commit. A take-over waits for the commit or has won already.
 
-    The project is locked against steering too. Raises ``LeaseLost`` with nothing written if the claim is not held. The
-    lapse is moved on, as by progress, at the lock and before the commit. On SQLite this holds the only writer, renewals
-    included, and is refused once it has taken half the TTL.
+    What the block asks of the store is part of it, for on a connection of its own it would wait for this one; what is
+    to be published leaves behind the commit. The project is locked against steering too. Raises ``LeaseLost`` with
+    nothing written if the claim is not held. The lapse is moved on, as by progress, at the lock and before the commit:
+    others see it with the commit. On SQLite this holds the only writer, renewals included, and is refused once it has
+    taken half the TTL.
     """
     began = time.monotonic()
     with rt.store.open() as connection:
         # Before the lease, as everywhere: a task that is enqueued in here needs the project's lock.
         projects.hold(rt.store, connection, claim.project_id)
         _extend(rt, connection, claim)
-        yield connection
+        with outer_of(rt.store, connection).inside():
+            afterwards(rt, (), partial(points.reached, points.Kind.TRANSACTION, [claim.task_id]))
+            yield connection
         _check_duration(rt, claim, time.monotonic() - began)
         _extend(rt, connection, claim)
-    points.reached(points.Kind.TRANSACTION, [claim.task_id])
 
 
 def _extend(rt: Runtime, connection: Connection, claim: Claim) -> None:

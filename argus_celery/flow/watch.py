@@ -51,6 +51,7 @@ class Watch:
 
         Also nothing, early, if another thread that waits at this inbox was given what has come.
         """
+        self.store.check_outside("results cannot be waited for")
         with inbox.awaited():
             self._attend(inbox)
             return inbox.take(seconds)

@@ -66,6 +66,10 @@ class ArgusBackend(AsyncBackendMixin, Backend):
         failures = app.conf.get("result_failure_expires")
         self.failure_expires = self.expires if failures is None else self.prepare_expires(failures)
 
+    def __deepcopy__(self, memo: Any) -> ArgusBackend:
+        """A result in the options of a signature is copied with it, and stays one of this app, current or not."""
+        return self
+
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def document(self, result: Any, state: str, traceback: Any, request: Any) -> bytes:
@@ -158,6 +162,7 @@ class ArgusBackend(AsyncBackendMixin, Backend):
             iterations += 1
             if not left or (max_iterations and iterations >= max_iterations):
                 return
+            self.argus.runtime.store.check_outside("results cannot be waited for")
             if on_interval is not None:
                 on_interval()
             if ends is not None and time.monotonic() >= ends:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine
 
-from argus_celery.errors import StoreError, StoreUnavailable
+from argus_celery.errors import BadTransaction, StoreError, StoreUnavailable
 from argus_celery.store.dialects import Dialect, dialect_of
 from argus_celery.store.forks import Gate
 from argus_celery.store.outer.base import Outer, outer_here, outside
@@ -154,7 +154,14 @@ class Store:
     def outer(self) -> Outer | None:
         """The user's transaction that is written into here."""
         outer = outer_here()
-        return outer if outer is not None and outer.store is self else None
+        return outer if outer is not None and outer.store is self and not outer.is_over else None
+
+    def check_outside(self, what: str) -> None:
+        """Raise ``BadTransaction`` inside a transaction of the user's, whose end this would wait for."""
+        if self.outer is not None:
+            raise BadTransaction(
+                f"{what} inside a transaction, whose end that would wait for: call it behind the block"
+            )
 
     def apart(self, work: Callable[[], T]) -> tuple[T, bool]:
         """Do what is to stand whatever becomes of the user's transaction; is it committed by now?

@@ -113,6 +113,17 @@ def test_the_locks_of_a_refused_commit_are_free_though_the_user_has_not_rolled_b
     assert effects(user) == []
 
 
+def test_a_guarded_session_cannot_commit_inside_the_runs_own_transaction(user: sa.Engine, run: Run) -> None:
+    """That has locked the lease: the commit would wait for itself."""
+    with user.connect() as session, current.guard(session):
+        session.execute(sa.text("SELECT tag FROM effects")).all()
+        with pytest.raises(BadTransaction, match="commit it behind the block"), current.transaction():
+            session.commit()
+    with current.transaction() as connection, current.guard(connection):
+        effect(connection, "by its own connection")
+    assert effects(user) == ["by its own connection"]
+
+
 def test_an_open_transaction_and_a_take_over_are_never_both_done(bench: FlowBench, user: sa.Engine) -> None:
     """The runs of both write under guard and commit at once: it is the new one's or the old one's, and then the other
     finds out."""

@@ -16,6 +16,7 @@ from argus_celery.flow.transaction import transaction
 from argus_celery.records import AttemptOutcome, Claim, Delivery, TaskState
 from argus_celery.run import Run
 from argus_celery.store import reports
+from argus_celery.store.outer.base import outside
 from tests.flow.conftest import FlowBench
 from tests.store.bench import counted
 
@@ -107,14 +108,32 @@ def test_a_run_that_hangs_with_its_own_row_locked_is_found_all_the_same(bench: F
     def hanging() -> None:
         with transaction(bench.rt, one):
             bench.pass_time(75)
-            renewal = renew(bench.rt, "w1", [held(one)])
-            assert (renewal.held, renewal.lost, renewal.stalled) == (frozenset(), frozenset(), {held(one)})
-            assert not dispatch(bench.rt).lapsed
+            with outside():  # as its worker
+                renewal = renew(bench.rt, "w1", [held(one)])
+                assert (renewal.held, renewal.lost, renewal.stalled) == (frozenset(), frozenset(), {held(one)})
+                assert not dispatch(bench.rt).lapsed
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         hanging()
     assert dispatch(bench.rt).lapsed == (one.task_id,)
+
+
+def test_what_a_run_shows_in_its_own_transaction_is_seen_with_the_commit_and_not_before(bench: FlowBench) -> None:
+    """The transaction has locked the row: one that is longer than the timeout is a run that hangs."""
+    one = running(bench)
+    run = Run(bench.rt, one, shown=Progress(1e-9))
+    with step.transaction(run.steps):
+        for page in range(3):
+            bench.pass_time(30)
+            run.steps.write({f"page {page}": None})
+            run.check()
+        if bench.store.dialect_name != "sqlite":
+            with outside():  # as its worker
+                assert not renew(bench.rt, "w1", [held(one)]).stalled
+                bench.pass_time(15)
+                assert renew(bench.rt, "w1", [held(one)]).stalled == {held(one)}
+    assert renewed_for(bench, one, 80)
 
 
 def test_a_run_says_that_it_goes_on_at_most_once_in_a_quarter_of_the_timeout(bench: FlowBench) -> None:

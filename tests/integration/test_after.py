@@ -72,6 +72,20 @@ def test_a_task_runs_behind_its_parents_and_sees_their_results_in_order(bench: S
     assert bench.log[-1] == (5,)
 
 
+@pytest.mark.parametrize("bench", ["argus", "redis"], indirect=True)
+def test_a_signature_that_names_results_is_copied_by_celery_though_its_app_is_not_the_current_one(bench: Shop) -> None:
+    project, add = bench.argus.project("import"), task(bench, "add")
+    one, several = project.enqueue(add.s(1)), project.enqueue(group(add.s(2), add.s(3)))
+    waiting = add.si(4).set(argus_after=[one, several])
+    copied = waiting.clone()
+    assert [result.id for result in copied.options["argus_after"]] == [one.id, several.id]
+    chained = project.enqueue(chain(waiting, add.s(40)))
+    grouped = project.enqueue(group(waiting, add.s(5)))
+    with bench.worker():
+        assert (chained.get(timeout=20), grouped.get(timeout=20)) == (44, [4, 5])
+    assert bench.log.index((4,)) > max(bench.log.index((number,)) for number in (1, 2, 3))
+
+
 def test_a_failure_abandons_or_is_told_to_who_runs_all_the_same(bench: Shop) -> None:
     project, total, add = bench.argus.project("import"), task(bench, "total"), task(bench, "add")
     failing, revoked = project.enqueue(task(bench, "fail").s()), project.enqueue(add.s(1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from sqlalchemy.orm import Session
 from argus_celery import current, durable
 from argus_celery.errors import BadTask, BadTransaction
 from argus_celery.records import TaskState
+from argus_celery.store.outer.base import outside
 from argus_celery.store.schema import leases
 from tests.integration.embedded import Shop, shop, until
 
@@ -125,6 +127,47 @@ def test_a_running_task_enqueues_in_its_own_transaction_once_though_it_is_repeat
         made.drained()
     assert made.log.count((1,)) == 1
     assert made.names() == ["add", "parent"]
+
+
+def test_what_a_body_calls_in_its_own_transaction_is_part_of_it(made: Shop) -> None:
+    """Nothing of it waits for the transaction, which on SQLite keeps out every other writer."""
+    add, plain, project = made.app.tasks["shop.add"], made.app.tasks["shop.plain"], made.argus.project("p")
+    alone: list[Any] = []
+
+    @durable
+    @made.app.task(shared=False, name="shop.parent", bind=True)
+    def parent(self: Any, fails: bool) -> None:
+        with suppress(ZeroDivisionError), current.transaction():
+            add.delay(1)
+            project.enqueue(add.s(2), key=f"k{fails}")
+            project.enqueue_many([add.s(3), add.s(4)])
+            chain(add.s(5), add.s(50)).delay()
+            group(add.s(6), add.s(7)).delay()
+            chord([add.s(8), add.s(9)], add.s(80)).delay()
+            plain.delay(f"plain {fails}")
+            project.send(f"told {fails}", True)
+            self.update_state(state="HALF")
+            with made.argus.project("made in it"):
+                add.delay(10)
+            with outside():
+                alone.append((made.names(), plain.name in made.log, self.AsyncResult(self.request.id).state))
+            1 / (not fails)
+        made.log.append(fails)
+        if not fails:
+            assert current.wait_for("told False") is True
+
+    for fails in (True, False):
+        project.enqueue(parent.s(fails))
+        with made.worker():
+            made.drained()
+            until(lambda fails=fails: fails in made.log)
+        if fails:
+            assert made.names() == ["parent"]
+    assert [one for one in alone if one[1:] != (False, "STARTED")] == []
+    numbers = sorted(sum(entry) for entry in made.log if isinstance(entry, tuple) and isinstance(entry[0], int))
+    assert numbers == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 55]
+    until(lambda: "plain False" in made.log)
+    assert "plain True" not in made.log
 
 
 def test_two_transactions_at_once_are_refused(made: Shop, engine: sa.Engine) -> None:

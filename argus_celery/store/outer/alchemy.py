@@ -35,6 +35,10 @@ class AlchemyOuter(Outer):
             _check_commits_whole(connection)
             check_place(self, connection, connection.engine)
 
+    @property
+    def is_over(self) -> bool:
+        return self.connection.closed
+
     def write(self, work: Callable[[Connection], T]) -> T:
         begin(self.store, self.connection)
         return in_savepoint(self.store, self.connection, work)
@@ -45,10 +49,10 @@ class AlchemyOuter(Outer):
 
 def connection_of(session: Any) -> Connection:
     """The connection of the transaction in which this session is, or which it begins now."""
-    from sqlalchemy.orm import Session, scoped_session
-
     if isinstance(session, Connection):
         return session
+    from sqlalchemy.orm import Session, scoped_session
+
     if hasattr(session, "sync_session") or hasattr(session, "sync_connection"):
         raise BadTransaction(f"{type(session).__name__} is asynchronous: await project.aenqueue(..., session=session)")
     if not isinstance(session, (Session, scoped_session)):

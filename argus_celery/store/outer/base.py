@@ -29,6 +29,11 @@ class Outer(ABC):
     def __init__(self, store: Store) -> None:
         self.store = store
 
+    @property
+    def is_over(self) -> bool:
+        """Has it ended? A coroutine or thread that was begun inside it may go on behind it."""
+        return False
+
     @abstractmethod
     def write(self, work: Callable[[Connection], T]) -> T:
         """Run ``work`` in a savepoint. ``DuplicateRow`` and missing tables are named; else errors are the driver's."""
