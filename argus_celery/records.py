@@ -120,6 +120,8 @@ class NewTask:
     due_at: int | None = None
     expires_in_ms: int | None = None
     expires_at: int | None = None
+    expires_as_before: bool = False
+    """A retry that has the expiry of its run: it is what the row says, which has none once the task has waited."""
     lease_ttl_ms: int | None = None
     max_losses: int | None = None
     parent_id: str | None = None

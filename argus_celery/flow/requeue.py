@@ -54,8 +54,7 @@ def go_on_as(
     tasks.replace_message(
         connection, id_, task.name, queue, task.priority, task.message, retried=retried, ran=ran, said=said
     )
-    expiry = (task.expires_at, task.expires_in_ms)
-    leases.requeue_as(rt.store, connection, id_, queue, task.priority, *expiry, task.follows)
+    leases.requeue_as(rt.store, connection, task)
     leases.hand_back(rt.store, connection, [id_], task.delay_ms or 0, task.due_at)
     return dispatch_own(rt, connection, [id_], [id_] if limited else [])
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from celery import Celery
+from celery._state import get_current_task
 from celery.app.amqp import AMQP
 
 from argus_celery.config import PREFIX, did_you_mean
@@ -161,7 +162,7 @@ class _Tap:
         check_carried(self._producer, task.message)
         if outbox is not None and task.id == outbox.claim.task_id:
             self._kept_back = True
-            outbox.successor = task
+            outbox.successor = replace(task, expires_as_before=_expires_as_before(task))
         elif outbox is not None and collecting:
             self._kept_back = True
             outbox.continuations.append(task)
@@ -197,6 +198,13 @@ class _Tap:
         enqueued = enqueue.enqueue(argus.runtime, [task], publish)[0]
         if not enqueued.created:
             _known(self._app, task, enqueued)
+
+
+def _expires_as_before(task: NewTask) -> bool:
+    """Celery gives a retry the expiry of its run."""
+    request = getattr(get_current_task(), "request", None)
+    expires = task.message.headers.get("expires")
+    return expires is not None and request is not None and expires == request.expires
 
 
 # --- a key that is known ----------------------------------------------------------------------------------------------

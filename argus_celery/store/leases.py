@@ -33,7 +33,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from argus_celery.records import NOBODY, QUEUE, Delivery, ProjectStatus
+from argus_celery.records import NOBODY, QUEUE, Delivery, NewTask, ProjectStatus
 from argus_celery.store import ended
 from argus_celery.store.backlog import Level
 from argus_celery.store.engine import Store
@@ -502,21 +502,13 @@ def wake(store: Store, connection: Connection, ids: Collection[str]) -> None:
     connection.execute(sa.update(leases).where(c.task_id.in_(ids)).values(eligible_at=store.now))
 
 
-def requeue_as(
-    store: Store,
-    connection: Connection,
-    task_id: str,
-    queue: str,
-    priority: int,
-    expires_at: int | None,
-    expires_in: int | None,
-    follows: bool,
-) -> None:
+def requeue_as(store: Store, connection: Connection, task: NewTask) -> None:
     """A retry or replace may name another queue and expiry, and have something else behind it."""
-    values: dict[str, Any] = {"queue": queue, "priority": priority, "follows": int(follows)}
-    if expires_at is not None or expires_in is not None:
-        values["expires_at"] = expires_at if expires_in is None else store.now + expires_in
-    connection.execute(sa.update(leases).where(c.task_id == task_id).values(**values))
+    values: dict[str, Any] = {"queue": task.message.queue, "priority": task.priority, "follows": int(task.follows)}
+    if not task.expires_as_before:
+        in_ms = task.expires_in_ms
+        values["expires_at"] = task.expires_at if in_ms is None else store.now + in_ms
+    connection.execute(sa.update(leases).where(c.task_id == task.id).values(**values))
 
 
 def delete_all(connection: Connection, ids: Collection[str]) -> None:

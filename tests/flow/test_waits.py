@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent import futures
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from argus_celery.flow.mend import mend
 from argus_celery.flow.prune import Pruning
 from argus_celery.flow.release import release
 from argus_celery.flow.restore import sweep
+from argus_celery.flow.retry import retry
 from argus_celery.flow.revoke import revoke
 from argus_celery.flow.steer import cancel, close, open_project, pause, resume
 from argus_celery.flow.suspend import Wait, suspend
@@ -23,12 +27,13 @@ from argus_celery.flow.tell import tell
 from argus_celery.flow.verdict import Verdict, decide
 from argus_celery.records import AttemptOutcome, Bound, Claim, Outcome, Suspension, TaskInfo, TaskState
 from argus_celery.store import reports, waits
+from argus_celery.store.events import drop_unsent
 from argus_celery.store.pruning import Ages
 from argus_celery.store.schema import events, steps
 from argus_celery.store.schema import waits as waits_table
 from tests.flow.conftest import FlowBench
 from tests.flow.faults import meanwhile
-from tests.store.bench import counted
+from tests.store.bench import counted, new_task
 
 DONE = Outcome(TaskState.SUCCEEDED, b"{}")
 DAY = 24 * 3600
@@ -133,6 +138,24 @@ def test_a_task_that_has_begun_does_not_expire_while_it_waits(bench: FlowBench) 
     assert (report.dispatched, report.expired) == ((claim.task_id,), ())
 
 
+def test_a_retry_has_an_expiry_behind_a_wait_only_if_it_names_one(bench: FlowBench) -> None:
+    """Without a wait it has that of its run, as in Celery."""
+    names_none, names_one = (sleeping(bench, 3600, expires_in_ms=60_000) for _ in range(2))
+    bench.pass_time(3601)
+    dispatch(bench.rt)
+    never_waited = bench.running(expires_in_ms=60_000)
+    as_before = {"delay_ms": 100_000, "expires_as_before": True}
+    for claim in (again(bench, names_none.task_id), never_waited):
+        retry(bench.rt, claim, new_task(id=claim.task_id, **as_before))
+    retry(
+        bench.rt, again(bench, names_one.task_id), new_task(id=names_one.task_id, delay_ms=9_000, expires_in_ms=5_000)
+    )
+    bench.pass_time(101)
+    report = dispatch(bench.rt)
+    assert report.dispatched == (names_none.task_id,)
+    assert set(report.expired) == {names_one.task_id, never_waited.task_id}
+
+
 # --- events -------------------------------------------------------------------------------------------------------
 
 
@@ -188,6 +211,57 @@ def test_a_telling_under_way_is_waited_for_by_who_suspends(bench: FlowBench, oth
     meanwhile(bench.store, telling, lambda: wait_for(bench, claim))
     assert bench.sent[-1].task_id == claim.task_id
     assert decided(bench, again(bench, claim.task_id)).payload == b"yes"
+
+
+def test_an_event_whose_row_is_dropped_between_the_look_and_the_lock_is_told_all_the_same(
+    bench: FlowBench, other: FlowBench
+) -> None:
+    """Another has noted it meanwhile, and it is pruned again, for nobody waits."""
+    if bench.store.dialect_name == "sqlite":
+        return  # the transaction is the only writer
+    claim, row = bench.running(), {"project_id": 1, "name": "approved"}
+    rows = bench.store.dialect.insert_new
+
+    def insert(connection: Any, table: Any, new: Any) -> None:
+        other.store.transaction(lambda c: rows(c, table, [row]))
+        rows(connection, table, new)
+        dropping.append(pool.submit(other.store.transaction, lambda c: drop_unsent(c, 10)))
+        futures.wait(dropping, timeout=0.5)  # on MariaDB it waits for the commit
+
+    dropping: list[Any] = []
+    with ThreadPoolExecutor(1) as pool, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(bench.store.dialect, "insert_new", insert)
+        assert tell(bench.rt, "default", "approved", b"yes")
+        dropping[0].result(30)
+    assert verdict.look(bench.rt, claim, "approved") == b"yes"
+
+
+def test_of_two_who_tell_at_once_one_has_told_and_who_waits_meanwhile_is_woken_and_reads_that(
+    bench: FlowBench, other: FlowBench
+) -> None:
+    for number in range(12):
+        claim, event = bench.running(), f"event {number}"
+        together = Barrier(4)
+
+        def at_once(call: Any, together: Barrier = together) -> Any:
+            together.wait(30)
+            return call()
+
+        with ThreadPoolExecutor(4) as pool:
+            told = [
+                pool.submit(at_once, lambda rt=rt, name=name, event=event: tell(rt, "default", event, name))
+                for rt, name in ((bench.rt, b"one"), (other.rt, b"two"))
+            ]
+            rest = [
+                pool.submit(at_once, lambda event=event, claim=claim: wait_for(bench, claim, event)),
+                pool.submit(at_once, lambda: other.store.transaction(lambda c: drop_unsent(c, 10))),
+            ]
+            winner = [one.result(30) for one in told]
+            assert [one.exception(30) for one in rest] == [None, None]
+        assert sorted(winner) == [False, True]
+        assert claim.task_id in {one.task_id for one in bench.sent[-2:]}
+        found = decided(bench, again(bench, claim.task_id), event)
+        assert found.payload == (b"one" if winner[0] else b"two")
 
 
 def test_a_timeout_ends_the_wait_and_every_later_run_reads_the_same(bench: FlowBench) -> None:

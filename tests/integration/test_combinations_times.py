@@ -98,6 +98,23 @@ def test_a_retry_with_another_expiry(place: Place) -> None:
     assert place.run(place.task(body), expires=0.8 + 5).value == "in time"
 
 
+@row("`self.retry(expires=None)`, `self.replace(sig)`", "what is without an expiry does not expire")
+def test_a_retry_and_a_replacement_without_an_expiry(place: Place) -> None:
+    other = place.task(lambda self: "in time")
+
+    def retries(self: Any) -> str:
+        if self.request.retries == 0:
+            raise self.retry(countdown=3.5, expires=None)
+        return "in time"
+
+    def replaces(self: Any) -> None:
+        raise self.replace(other.si().set(countdown=3.5))
+
+    seen = [place.send(place.task(body), expires=3) for body in (retries, replaces)]
+    for one in seen:
+        until(lambda one=one: one.value == "in time", 20, lambda one=one: one.value)
+
+
 @row("`expires=` of a part of a chain", "counted from when that part is sent; the parts behind it never start")
 def test_a_chain_with_a_part_that_expires(place: Place) -> None:
     first, second = place.task(lambda self: time.sleep(0.5)), place.task(lambda self: "second")

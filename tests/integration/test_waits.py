@@ -318,6 +318,21 @@ def test_a_retry_after_a_wait_does_not_wait_again(bench: Shop) -> None:
     assert outcomes(bench, result.id) == ["suspended", "retried", "succeeded"]
 
 
+def test_a_retry_behind_a_wait_does_not_expire_as_the_wait_did_not(bench: Shop) -> None:
+    def onboard(self: Any) -> str:
+        current.sleep(days=3)
+        if self.request.retries == 0:
+            raise self.retry(countdown=0)
+        return "done"
+
+    result = task(bench, onboard, bind=True).apply_async(expires=3600)
+    with bench.worker():
+        suspended(bench, result.id)
+        pass_time(bench, 3 * 24 * 3600)
+        assert result.get(timeout=20) == "done"
+    assert outcomes(bench, result.id) == ["suspended", "retried", "succeeded"]
+
+
 def test_a_late_ack_and_every_pool_without_children_wait_alike(bench: Shop) -> None:
     def waiting() -> int:
         current.sleep(60)

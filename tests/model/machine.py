@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 import sqlalchemy as sa
@@ -283,12 +284,13 @@ class Protocol(RuleBasedStateMachine):
             if happens:
                 self.known[child.id] = Known(project, child.message)
 
-    @rule(which=some, delay=delays, queue=st.sampled_from((*QUEUES, "other")), unlucky=rarely)
+    @rule(which=some, delay=delays, queue=st.sampled_from((*QUEUES, "other")), expires=st.booleans(), unlucky=rarely)
     @with_work
-    def retry(self, which: int, delay: int, queue: str, unlucky: bool) -> None:
+    def retry(self, which: int, delay: int, queue: str, expires: bool, unlucky: bool) -> None:
         one = self._any_claim(which)
         stands, known = self._stands(one), self.known[one.task_id]
         again = new_task(id=one.task_id, body=f"retry-{next(self.numbers)}".encode(), queue=queue, delay_ms=delay)
+        again = replace(again, expires_as_before=expires)
         self.world.unlucky.window.note(self.world.unlucky_store, [again])
         before = self.world.now()
         lost = self._lost(lambda: retry(self.world.process(unlucky=unlucky), one, again, "once more"))
@@ -296,6 +298,7 @@ class Protocol(RuleBasedStateMachine):
         assert lost != stands
         if stands:
             known.message, known.not_before = again.message, before + delay
+            known.expires = known.expires if expires else None
             known.ended = not self._status(known.project).live
 
     @rule(
