@@ -151,8 +151,8 @@ class Trying:
 
 def options_of(function: Any) -> tuple[StepOptions, Any]:
     """The options that ``@step`` has given to this function, and the function itself."""
-    options: StepOptions | None = getattr(function, OPTIONS, None)
-    if options is None:
+    options = getattr(function, OPTIONS, None)
+    if not isinstance(options, StepOptions):  # a mock has every attribute
         return PLAIN, function
     plain = function.__wrapped__
     return options, plain if not inspect.ismethod(function) else plain.__get__(function.__self__)

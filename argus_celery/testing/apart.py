@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+__tracebackhide__ = True
 LOOK_EVERY = 0.005
+_HERE = str(Path(__file__).parent)
 
 
 class ApartError(AssertionError):
@@ -88,7 +90,7 @@ def _be_apart(work: Callable[[], Any], log: Path, answer: Path) -> NoReturn:
         try:
             said = (False, work())
         except BaseException:
-            said = (True, traceback.format_exc())
+            said = (True, _told())
         sys.stdout.flush()
         sys.stderr.flush()
         answer.with_suffix(".part").write_bytes(_pickled(said))
@@ -106,6 +108,15 @@ def _settle_in(log: Path) -> None:
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
+
+
+def _told() -> str:
+    """The error in hand, without the frames of this package's own that lead to the test's."""
+    told = traceback.TracebackException(*sys.exc_info())
+    told.stack = traceback.StackSummary.from_list(
+        [frame for frame in told.stack if not frame.filename.startswith(_HERE)] or told.stack
+    )
+    return "".join(told.format()).rstrip()
 
 
 def _pickled(said: tuple[bool, Any]) -> bytes:

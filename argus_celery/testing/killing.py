@@ -14,7 +14,7 @@ from typing import Any
 from celery import Celery
 
 from argus_celery.app import Argus
-from argus_celery.config import did_you_mean
+from argus_celery.errors import BadEvent, BadStep, BadTask, BadTransaction, NoClaim, PayloadTooLarge
 from argus_celery.flow import points
 from argus_celery.store.engine import Store
 from argus_celery.store.fresh import empty
@@ -24,12 +24,16 @@ from argus_celery.testing import stores
 from argus_celery.testing.apart import ApartError, Ended, apart
 from argus_celery.testing.clock import Clock, ClockedStore
 from argus_celery.testing.comparing import Report, Trial, differences
-from argus_celery.testing.ledger import Ledger
+from argus_celery.testing.ledger import BadEffect, Ledger
 from argus_celery.testing.moving import moved
-from argus_celery.testing.watching import EFFECT, POINTS, Point, Watcher
+from argus_celery.testing.options import OWN, check_calls, check_kinds, check_numbers, check_settings, check_work
+from argus_celery.testing.watching import POINTS, Point, Watcher
 from argus_celery.testing.working import work_until_idle
 
+__tracebackhide__ = True  # pytest shows the call in the test
 FAR = timedelta(days=3650)
+MISUSES = (BadEvent, BadStep, BadTask, BadTransaction, NoClaim, PayloadTooLarge, BadEffect)
+"""What a task fails with that asks for what there is not."""
 TASK_ID = "00000000-0000-4000-8000-000000000001"
 
 
@@ -64,8 +68,8 @@ class Scene:
         self._work(watcher, ends)
         reached = watcher.reached()
         killed_after = reached[at - 1] if at is not None and len(reached) >= at else None
-        tasks, state, result = self._apart(partial(self._outcome, started.value), watcher.calm, ends).value
-        return Trial(killed_after, tasks, tuple(self.ledger.effects), state, result), reached
+        outcome = self._apart(partial(self._outcome, started.value), watcher.calm, ends).value
+        return Trial(killed_after, effects=tuple(self.ledger.effects), **outcome), reached
 
     def _start(self) -> str | None:
         """The id of the task, if the function has returned one's result."""
@@ -125,11 +129,14 @@ class Scene:
         self.clock.reset()
         empty(Store(self.url))
 
-    def _outcome(self, task_id: str | None) -> tuple[Any, Any, Any]:
-        tasks = list_tasks(self._store(), TaskFilter(), 100_000)
-        said = tuple(sorted((one.name, str(one.state), repr(self._result(one.id))) for one in tasks))
-        state = self.state() if self.state is not None else None
-        return said, state, _portable(self._result(task_id)) if task_id is not None else None
+    def _outcome(self, task_id: str | None) -> dict[str, Any]:
+        found = [(one, self._result(one.id)) for one in list_tasks(self._store(), TaskFilter(), 100_000)]
+        return {
+            "tasks": tuple(sorted((one.name, str(one.state), repr(result)) for one, result in found)),
+            "misused": tuple(f"{one.name}: {result!r}" for one, result in found if isinstance(result, MISUSES)),
+            "state": None if self.state is None else _compared(self.state()),
+            "result": None if task_id is None else _portable(self._result(task_id)),
+        }
 
     def _result(self, task_id: str) -> Any:
         return self.app.AsyncResult(task_id).result
@@ -144,6 +151,10 @@ def kill_after_each(scene: Scene, kinds: Collection[str], most: int | None) -> R
             " Is the task durable, and does it do that?"
         )
     trials: list[Trial] = []
+    if undisturbed.misused:
+        raise AssertionError(
+            "\n".join(["the work cannot be done as it is written, killed or not:", *undisturbed.misused])
+        )
     failures: list[str] = []
     for at in chosen(len(reached), most):
         try:
@@ -172,11 +183,24 @@ def chosen(count: int, most: int | None) -> list[int]:
 
 
 def _portable(value: Any) -> Any:
+    return value if _is_portable(value) else repr(value)
+
+
+def _compared(state: Any) -> Any:
+    if not _is_portable(state):
+        raise TypeError(
+            f"state() has returned {state!r:.200}, which cannot be handed to another process to be compared: return"
+            " plain values"
+        )
+    return state
+
+
+def _is_portable(value: Any) -> bool:
     try:
         pickle.loads(pickle.dumps(value))
     except Exception:
-        return repr(value)
-    return value
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -212,6 +236,10 @@ class Killing:
         """
         kinds = (points,) if isinstance(points, str) else tuple(points)
         check_kinds(kinds)
+        check_work(work, args, kwargs, app)
+        check_calls(prepare=prepare, idle=idle, state=state)
+        check_numbers(most, timeout)
+        check_settings(self.url, settings, OWN)
         if app is None:
             app = work.app
             start = partial(_enqueue, work, args, kwargs or {})
@@ -227,10 +255,3 @@ class Killing:
 def _enqueue(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Under one id in all lives, so that what is derived from it is the same."""
     return task.apply_async(args, kwargs, task_id=TASK_ID)
-
-
-def check_kinds(kinds: Collection[str]) -> None:
-    known = (*POINTS, EFFECT)
-    for kind in kinds:
-        if kind not in known:
-            raise ValueError(f"points: there is no {kind!r}.{did_you_mean(kind, list(known))}")

@@ -8,7 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+__tracebackhide__ = True
 Effect = tuple[Any, ...]
+
+
+class BadEffect(TypeError):
+    """An effect is not what the ledger can keep."""
 
 
 class Ledger:
@@ -24,8 +29,11 @@ class Ledger:
         """Called when an effect has happened."""
 
     def write(self, *effect: Any, key: Any = None) -> None:
-        """Append an effect: a name and what else tells it from others, as JSON can carry it."""
-        line = json.dumps([effect, key]) + "\n"
+        """Append an effect: a name and what else tells it from others, as JSON can carry it.
+
+        Raises ``BadEffect`` for anything else.
+        """
+        line = _line(effect, key)
         target = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             os.write(target, line.encode())  # one write, which others' do not fall into
@@ -56,3 +64,14 @@ class Ledger:
         if not self.path.exists():
             return []
         return [json.loads(line) for line in self.path.read_text().splitlines()]
+
+
+def _line(effect: Effect, key: Any) -> str:
+    try:
+        return json.dumps([effect, key]) + "\n"
+    except (TypeError, ValueError) as error:
+        shown = ", ".join(map(repr, effect)) + ("" if key is None else f", key={key!r}")
+        raise BadEffect(
+            f"ledger.write({shown:.200}): an effect is what JSON holds, to be compared over processes ({error}): write"
+            " what tells it from others, such as an id"
+        ) from None

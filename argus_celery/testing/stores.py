@@ -13,6 +13,7 @@ from argus_celery.store import setup
 from argus_celery.store.engine import Store
 from argus_celery.testing.clock import Clock
 from argus_celery.testing.moving import moved
+from argus_celery.testing.options import check_settings
 
 
 @dataclass
@@ -32,6 +33,7 @@ class TestStore:
         ``settings`` are those of ``Argus(app, …)``; a second call changes nothing.
         """
         if id(app) not in self._used:
+            check_settings(self.url, settings)
             prepare(app, self.url)
             self._used[id(app)] = self.stack.enter_context(moved(app, self.url, self.clock, **settings))
         return self._used[id(app)]

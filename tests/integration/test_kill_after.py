@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from celery import Celery, chain
@@ -105,7 +106,7 @@ def test_an_effect_that_comes_twice_is_told_with_the_point(kill_after: Killing, 
         kill_after(careless)
     assert str(told.value).splitlines() == [
         "a kill has made a difference:",
-        "killed after step charge (point 2 of 3): the effect ('mail', 'ann') came 2 times, and undisturbed 1 times",
+        "killed after step charge (point 2 of 3): the effect ('mail', 'ann') happened twice, expected once",
     ]
 
 
@@ -119,7 +120,7 @@ def test_between_an_effect_and_its_record_only_a_key_helps(kill_after: Killing, 
         current.step("charge", ledger.write, "charge")
 
     assert [str(point) for point in kill_after(with_key, points="effect").points] == ["effect charge"]
-    with pytest.raises(AssertionError, match=r"killed after effect charge .*came 2 times"):
+    with pytest.raises(AssertionError, match=r"killed after effect charge .*happened twice, expected once"):
         kill_after(without_key, points="effect")
 
 
@@ -202,7 +203,7 @@ def test_a_state_of_ones_own_is_compared_and_prepared_for_each_life(
         account.write_text("10")
 
     assert kill_after(spend, points="complete", prepare=prepare, state=account.read_text).undisturbed.state == "9"
-    with pytest.raises(AssertionError, match=r"killed after step noted .*the state is '8', and undisturbed it is '9'"):
+    with pytest.raises(AssertionError, match=r"killed after step noted .*the state is '8', expected '9'"):
         kill_after(spend, points="step", prepare=prepare, state=account.read_text)
 
 
@@ -212,7 +213,10 @@ def test_a_task_that_may_not_lose_a_worker_is_told(kill_after: Killing, app: Cel
     def fragile() -> None:
         current.step("one", int)
 
-    with pytest.raises(AssertionError, match=r"killed after step one .*the task .*'dead'"):
+    with pytest.raises(
+        AssertionError,
+        match=r"killed after step one .*the task .*fragile ended dead with TaskDead.*, expected succeeded with None",
+    ):
         kill_after(fragile, points="step")
 
 
@@ -222,7 +226,7 @@ def test_a_setting_may_be_given(kill_after: Killing, task: Make) -> None:
         current.step("one", int)
 
     assert kill_after(fragile, points="step").trials
-    with pytest.raises(AssertionError, match="'dead'"):
+    with pytest.raises(AssertionError, match="ended dead with TaskDead"):
         kill_after(fragile, points="step", max_losses=1)
 
 
@@ -255,6 +259,43 @@ def test_work_that_comes_to_no_point_proves_nothing(kill_after: Killing, app: Ce
         kill_after(plain)
     with pytest.raises(AssertionError, match="no point of the kinds transaction"):
         kill_after(task(nothing), points="transaction")
+
+
+def test_a_mock_is_the_function_of_a_step(kill_after: Killing, ledger: Ledger, task: Make) -> None:
+    mock = MagicMock(side_effect=lambda order: ledger.write("charge", order) or "receipt")
+
+    @task
+    def charge(order: int) -> Any:
+        return current.step("charge", mock, order)
+
+    assert kill_after(charge, [17], points="step").result == "receipt"
+
+
+def test_a_value_or_an_effect_that_cannot_be_kept_is_told_and_does_not_pass_for_a_result(
+    kill_after: Killing, ledger: Ledger, task: Make
+) -> None:
+    """The task fails in each life alike."""
+
+    @task(name="tests.mocked")
+    def mocked() -> None:
+        current.step("charge", lambda: MagicMock(name="receipt"))
+
+    @task(name="tests.effect")
+    def effect() -> None:
+        ledger.write("mail", MagicMock(name="ann"))
+
+    for bad, what in ((mocked, "BadStep.*the step 'charge' has run"), (effect, "BadEffect.*is what JSON holds")):
+        with pytest.raises(AssertionError, match=f"as it is written, killed or not:\n{bad.name}: {what}"):
+            kill_after(bad, points="complete")
+
+
+def test_a_state_that_no_other_process_can_be_given_is_refused(kill_after: Killing, task: Make) -> None:
+    @task
+    def nothing() -> None:
+        pass
+
+    with pytest.raises(AssertionError, match=r"state\(\) has returned <MagicMock.*return\s+plain values"):
+        kill_after(nothing, points="complete", state=MagicMock())
 
 
 def test_an_unknown_kind_of_point_is_refused(kill_after: Killing, task: Make) -> None:

@@ -14,6 +14,7 @@ import pytest
 from celery import Celery
 from sqlalchemy import create_engine, text
 
+import argus_celery.testing
 from argus_celery import Argus, current, durable
 from argus_celery.errors import HookError
 from argus_celery.testing.clock import Clock
@@ -126,8 +127,9 @@ def test_a_test_that_fails_says_where(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["*killed after effect charge 17 (point 1 of 1): the effect ('charge', 17) came 2 times*"]
+        ["*killed after effect charge 17 (point 1 of 1): the effect ('charge', 17) happened twice, expected once*"]
     )
+    assert str(Path(argus_celery.testing.__file__).parent) not in result.stdout.str(), "frames of the plugin"
 
 
 def test_a_kill_and_a_worker_in_one_test_are_refused(pytester: pytest.Pytester) -> None:

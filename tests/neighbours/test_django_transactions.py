@@ -96,6 +96,27 @@ def test_tasks_commit_and_roll_back_with_django(made: Shop) -> None:
     assert sorted(made.log) == [(1, 2), (3, 4), (5, 6), (7, 8)]
 
 
+def test_what_comes_after_others_commits_and_rolls_back_with_django(made: Shop) -> None:
+    add, project = made.app.tasks["shop.add"], made.argus.project("p")
+    early = project.enqueue(add.s(1, 0))
+    with transaction.atomic(using="shop"):
+        order(1)
+        first = project.enqueue(add.s(2, 0), key="k", using="shop")
+        child = project.enqueue(add.s(3, 0), after=[early, "k"], using="shop")
+        (many,) = project.enqueue_many([add.s(4, 0).set(argus_after=[first, child])], using="shop")
+        add.apply_async((5, 0), argus_after=many, argus_using="shop", argus_project="p")
+        assert made.names() == ["add"]
+    with transaction.atomic(using="shop"):
+        project.enqueue(add.s(0, 0), after=[early, many], using="shop")
+        transaction.set_rollback(True, using="shop")
+    assert (len(made.names()), in_broker(made), orders()) == (5, 2, [1])
+    with made.worker():
+        made.drained()
+    began = [number for number, _ in made.log]
+    assert sorted(began[:2]) == [1, 2]
+    assert began[2:] == [3, 4, 5]
+
+
 def test_a_guarded_transaction_of_djangos_commits_only_while_the_lease_is_held(made: Shop) -> None:
     """The first run of the task loses its lease before its commit, and is told by it."""
 
