@@ -4,6 +4,7 @@ its own it would wait for the very transaction that waits for it."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from argus_celery import signals
-from argus_celery.context import Run, current
+from argus_celery.context import current
 from argus_celery.errors import BadTransaction
 from argus_celery.flow import steer
 from argus_celery.flow.enqueue import enqueue
@@ -23,6 +24,7 @@ from argus_celery.flow.say import say
 from argus_celery.flow.suspend import Wait, suspend
 from argus_celery.flow.tell import tell
 from argus_celery.flow.watch import Watch
+from argus_celery.run import Run
 from argus_celery.store import events, results
 from argus_celery.store.outer.base import outside
 from argus_celery.store.schema import tasks
@@ -150,7 +152,7 @@ def test_a_project_that_is_made_in_it_takes_its_tasks(bench: FlowBench, run: Run
 
 def test_what_would_wait_for_it_is_refused_at_once(bench: FlowBench, run: Run) -> None:
     other = bench.enqueue(project="other")
-    calls = [
+    calls: list[Callable[[], object]] = [
         lambda: steer.pause(bench.rt, "default"),
         lambda: steer.close(bench.rt, "other"),
         lambda: steer.cancel(bench.rt, "other"),
@@ -170,7 +172,7 @@ def test_a_second_one_in_another_coroutine_of_the_loop_is_refused(bench: FlowBen
             await asyncio.sleep(0)
 
     async def both() -> list[Any]:
-        return await asyncio.gather(awaits_inside(), awaits_inside(), return_exceptions=True)
+        return list(await asyncio.gather(awaits_inside(), awaits_inside(), return_exceptions=True))
 
     first, second = asyncio.run(both())
     assert first is None
