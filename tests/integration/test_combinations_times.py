@@ -81,9 +81,9 @@ def test_a_task_in_time(place: Place) -> None:
 @row("`expires=` passed while a retry waits", "REVOKED: the expiry is that of the first call")
 def test_a_retry_that_is_too_late(place: Place) -> None:
     def body(self: Any) -> None:
-        raise self.retry(countdown=1.5)
+        raise self.retry(countdown=5.5)
 
-    seen = place.send(place.task(body), expires=1)
+    seen = place.send(place.task(body), expires=5)
     place.wait(seen, lambda: seen.state == "REVOKED" and "revoked" in seen.signals)
     assert (seen.runs, seen.signals) == ([0], [*RUN_AGAIN, "revoked"])
 
