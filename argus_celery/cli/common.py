@@ -16,9 +16,9 @@ import click
 from argus_celery.cli.exits import Exit
 from argus_celery.cli.tables import printable
 from argus_celery.cli.tables import table as table
-from argus_celery.errors import ArgusError, ProjectNotFound
+from argus_celery.errors import ArgusError, ProjectNotFound, StoreError
 from argus_celery.records import ProjectInfo, ProjectStatus, Suspension, TaskState
-from argus_celery.store import listings, reports
+from argus_celery.store import listings, reports, setup
 from argus_celery.store.engine import Store
 
 NO_APP = "this app has no Argus: give one with  celery -A your_app argus …, and call Argus(app) in it"
@@ -27,7 +27,23 @@ Command = Callable[..., None]
 
 
 def with_argus(command: Command) -> Command:
-    """Hand the command the app's Argus; an error of Argus is one sentence and exit code 1."""
+    """Hand the command the app's Argus; an error of Argus is one sentence and exit code 1.
+
+    A store that is not there yet is such an error: looking for something must not make it.
+    """
+
+    @functools.wraps(command)
+    def looking(argus: Any, *args: Any, **options: Any) -> None:
+        store = argus.runtime.store
+        if store.is_absent:
+            raise StoreError(f"there is no store yet: {setup.how_it_is_made(store)}")
+        command(argus, *args, **options)
+
+    return with_argus_alone(looking)
+
+
+def with_argus_alone(command: Command) -> Command:
+    """The same, whether or not there is a store."""
 
     @click.pass_context
     @functools.wraps(command)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from argus_celery.cli import options
-from argus_celery.cli.common import echo_json, with_argus
+from argus_celery.cli.common import echo_json, with_argus_alone
 from argus_celery.cli.exits import Exit
 from argus_celery.cli.tables import printable, width_of_terminal
 
@@ -18,7 +18,7 @@ _EXITS = {"ok": Exit.DONE, "warning": Exit.WARNINGS, "error": Exit.ERRORS}
 
 @click.command("doctor")
 @options.as_json
-@with_argus
+@with_argus_alone
 def command(argus: Any, as_json: bool) -> None:
     """Check app, broker and store, and derive the worst recovery time. Exit code 4 on warnings, 5 on errors."""
     from argus_celery.doctor import examine

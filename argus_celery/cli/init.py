@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from argus_celery.cli.common import with_argus
+from argus_celery.cli.common import with_argus_alone
 from argus_celery.store import setup
 
 
 @click.command("init")
-@with_argus
+@with_argus_alone
 def command(argus: Any) -> None:
     """Make the store's tables or bring them up to date, and record that they belong to this app. Safe to repeat."""
     store = argus.runtime.store

@@ -47,7 +47,9 @@ def examine(argus: Any) -> Diagnosis:
         argus.check()
     except ArgusError as error:
         return Diagnosis((Finding(Level.ERROR, "settings", str(error), "nothing else was checked"),))
-    findings = tuple(finding for check in CHECKS for finding in _looked(check, argus))
+    ready = schema.is_ready(argus)
+    checks = [check for check in CHECKS if ready or not check.needs_store]
+    findings = tuple(finding for check in checks for finding in _looked(check, argus))
     return Diagnosis(findings, tuple(recoveries(argus)))
 
 

@@ -22,6 +22,9 @@ def reach(argus: Any) -> Iterator[Finding]:
                 'name a broker, or argus:// for none: Celery("app", broker="argus://")',
             )
             return
+        if connection.transport.driver_type == "argus" and connection.transport.store.is_absent:
+            yield Finding(Level.UNKNOWN, REACH.name, f"{name} is not there yet: its first use makes it")
+            return
         try:
             connection.ensure_connection(max_retries=1, interval_start=0, timeout=PATIENCE)
         except Exception as error:
@@ -63,6 +66,6 @@ def eviction(argus: Any) -> Iterator[Finding]:
         yield EVICTION.ok(f"Redis is told {policy}, which evicts no queue")
 
 
-REACH = Check("broker", reach)
-EVICTION = Check("eviction", eviction)
+REACH = Check("broker", reach, needs_store=False)
+EVICTION = Check("eviction", eviction, needs_store=False)
 CHECKS = (REACH, EVICTION)

@@ -105,6 +105,6 @@ def _few(names: list[str]) -> str:
 
 
 RENEWAL = Check("renewal", renewal)
-VISIBILITY_TIMEOUT = Check("late acks", visibility)
+VISIBILITY_TIMEOUT = Check("late acks", visibility, needs_store=False)
 EXPIRY = Check("results", expiry)
 CHECKS = (RENEWAL, VISIBILITY_TIMEOUT, EXPIRY)

@@ -32,6 +32,8 @@ class Check:
 
     name: str
     look: Callable[[Any], Iterable[Finding]]
+    needs_store: bool = True
+    """It reads the store, and so is left out where that would make it or change its tables."""
 
     def ok(self, what: str) -> Finding:
         return Finding(Level.OK, self.name, what)

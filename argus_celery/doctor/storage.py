@@ -48,5 +48,5 @@ def file_system_of(path: Path, mounts: str) -> str | None:
     return found[1]
 
 
-DISK = Check("store's disk", disk)
+DISK = Check("store's disk", disk, needs_store=False)
 CHECKS = (DISK,)

@@ -69,6 +69,11 @@ class Store:
         return self.dialect.name
 
     @property
+    def is_absent(self) -> bool:
+        """Is it a file that is not there yet? Who only looks does not connect to it, which would make it."""
+        return self.dialect.is_absent(self.url)
+
+    @property
     def engine(self) -> Engine:
         pid = os.getpid()
         engine = self._engines.get(pid)

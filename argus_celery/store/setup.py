@@ -53,6 +53,12 @@ def check(store: Store) -> None:
         )
 
 
+def how_it_is_made(store: Store) -> str:
+    """Of an SQLite file that is not there yet."""
+    command = f"celery -A {store.app_name or 'your_app'} argus init"
+    return f"{Path(str(store.url.database)).absolute()} is made by the first worker or call of a task, or by  {command}"
+
+
 def version(store: Store) -> str | None:
     """The version of the store's tables; None if there are none."""
     with _outage_named(store), store.dialect.reading(store.engine).connect() as connection:

@@ -18,6 +18,7 @@ from argus_celery.config import Settings
 from argus_celery.doctor import CHECKS, Diagnosis, conf, examine, storage
 from argus_celery.doctor.findings import Check, Finding, Level
 from argus_celery.doctor.recovery import derive
+from argus_celery.store import setup
 
 PAGE = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text()
 
@@ -139,12 +140,48 @@ def test_settings_that_cannot_work_are_the_only_finding() -> None:
     assert found.worst_recovery is None
 
 
+def test_where_there_is_no_store_yet_it_says_what_makes_it_and_makes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = Celery("unit", broker="argus://", backend="argus://", set_as_current=False)
+    Argus(app)
+    told = CliRunner().invoke(group, ["doctor"], obj=SimpleNamespace(app=app))
+    assert told.exit_code == 0 and "worst recovery time" in told.output
+    assert f"there is no store yet, and what needs it is not checked: {tmp_path}/argus.db is made by" in told.output
+    assert "celery -A unit argus init" in told.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_store_of_an_older_version_is_not_brought_up_to_date_by_looking(tmp_path: Path) -> None:
+    app = Celery("unit", broker="memory://", set_as_current=False)
+    argus = Argus(app, store=f"sqlite:///{tmp_path}/x.db")
+    (tmp_path / "x.db").touch()
+    found = examine(argus)
+    assert "the first use of" in found.findings[0].what
+    assert setup.version(argus.runtime.store) is None
+
+
+@pytest.mark.parametrize(
+    "command", ["status", "projects", "show p", "tasks", "task x", "timeline p", "top --json", "dead", "sweep", "close p"]
+)
+def test_no_command_that_looks_or_steers_makes_a_store(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = Celery("unit", broker="argus://", backend="argus://", set_as_current=False)
+    Argus(app)
+    told = CliRunner().invoke(group, command.split(), obj=SimpleNamespace(app=app))
+    assert told.exit_code == 1 and told.output.startswith(f"Error: there is no store yet: {tmp_path}/argus.db is made")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_check_that_breaks_says_so_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(argus: Any) -> list[Finding]:
         raise OSError("no such thing")
 
-    good = Check("good", lambda argus: [Finding(Level.OK, "good", "fine")])
-    monkeypatch.setattr("argus_celery.doctor.CHECKS", (Check("bad", breaks), good))
+    good = Check("good", lambda argus: [Finding(Level.OK, "good", "fine")], needs_store=False)
+    monkeypatch.setattr("argus_celery.doctor.CHECKS", (Check("bad", breaks, needs_store=False), good))
     app = Celery("unit", broker="memory://", set_as_current=False)
     found = examine(Argus(app, store=f"sqlite:///{tmp_path}/x.db"))
     assert [(one.level, one.check) for one in found.findings] == [(Level.UNKNOWN, "bad"), (Level.OK, "good")]

@@ -30,6 +30,10 @@ class Dialect:
     def create_engine(self, url: URL) -> Engine:
         raise NotImplementedError
 
+    def is_absent(self, url: URL) -> bool:
+        """Is there no database yet, so that connecting would make one?"""
+        return False
+
     def autocommit(self, engine: Engine) -> Engine:
         return engine.execution_options(isolation_level="AUTOCOMMIT")
 

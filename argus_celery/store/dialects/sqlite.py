@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -32,6 +33,9 @@ class SQLite(Dialect):
         event.listen(engine, "connect", _configure)
         event.listen(engine, "begin", _begin)
         return engine
+
+    def is_absent(self, url: URL) -> bool:
+        return not Path(url.database or "").exists()
 
     def autocommit(self, engine: Engine) -> Engine:
         # Not isolation_level="AUTOCOMMIT": it would undo what _configure sets on the connection.
