@@ -10,7 +10,7 @@ import click
 from argus_celery.cli import options
 from argus_celery.cli.common import echo_json, with_argus_alone
 from argus_celery.cli.exits import Exit
-from argus_celery.cli.tables import printable, width_of_terminal
+from argus_celery.cli.tables import echo, printable, styled, width_of_terminal
 
 _COLOURS = {"ok": "green", "unknown": "cyan", "warning": "yellow", "error": "red"}
 _EXITS = {"ok": Exit.DONE, "warning": Exit.WARNINGS, "error": Exit.ERRORS}
@@ -36,15 +36,15 @@ def _print(found: Any) -> None:
     """Wrapped to the terminal, below their labels."""
     width = width_of_terminal()
     if found.recoveries:
-        click.secho(f"worst recovery time {found.worst_recovery:g} s: how long until work goes on, after", bold=True)
+        echo(f"worst recovery time {found.worst_recovery:g} s: how long until work goes on, after", bold=True)
         for one in found.recoveries:
             seconds = f"{one.seconds:g} s"
             click.echo(f"{seconds:>8}  " + _wrapped(one.fault, 10, width))
-            click.secho(" " * 10 + _wrapped(one.because, 10, width), dim=True)
+            echo(" " * 10 + _wrapped(one.because, 10, width), dim=True)
         click.echo()
     label = max(len(one.check) for one in found.findings) + 2
     for one in found.findings:
-        level = click.style(f"{one.level:8} ", fg=_COLOURS[one.level])
+        level = styled(f"{one.level:8} ", fg=_COLOURS[one.level])
         click.echo(level + f"{one.check:<{label}}" + _wrapped(one.what, 9 + label, width))
         if one.fix:
             click.echo(" " * (9 + label) + _wrapped(f"fix: {one.fix}", 9 + label, width))

@@ -40,7 +40,7 @@ def ids_of(ids: tuple[str, ...]) -> str:
 def told_limit(task: TaskInfo) -> str:
     """The limit in whose line it stands, and what that allows."""
     assert task.limit is not None
-    return f"the limit {task.limit.name!r} ({task.limit})"
+    return f"the limit of {task.limit.name} ({task.limit})"
 
 
 def last_line(error: str | None) -> str | None:

@@ -94,15 +94,18 @@ def overdue(argus: Any) -> Iterator[Finding]:
     """What is due goes out within a sweep or two, if somebody sweeps."""
     store, patience = argus.runtime.store, 3 * argus.settings.sweep_interval + 60
     heads = store.statement(lambda connection: backlog.heads(store, connection))
+    # Between two refills a window that is in use has some room.
+    half = argus.settings.dispatch_window / 2
+    full = {queue for queue, n in store.statement(backlog.in_broker).items() if n >= half}
     held = [heads.held] if heads.held is not None else []
-    late = heads.now - min([*held, *(level.first for level in heads.levels)], default=heads.now)
-    full = {queue for queue, n in store.statement(backlog.in_broker).items() if n >= argus.settings.dispatch_window}
-    if late <= patience * 1000:
+    unsent = [level.first for level in heads.levels if level.queue not in full]
+    late = heads.now - min([*held, *unsent], default=heads.now)
+    behind = {level.queue: level.first for level in heads.due_levels() if level.queue in full}
+    if late <= patience * 1000 and behind:
+        oldest = (heads.now - min(behind.values())) / 1000
+        yield OVERDUE.ok(f"the backlog of {_few(behind)} waits for room in the dispatch window, oldest {oldest:.0f} s")
+    elif late <= patience * 1000:
         yield OVERDUE.ok("nothing that is due waits for somebody to send it")
-    elif full and (heads.held is None or heads.held > heads.now):
-        yield OVERDUE.ok(
-            f"the backlog of {_few(full)} waits for room in the dispatch window, oldest {late / 1000:.0f} s"
-        )
     else:
         yield Finding(
             Level.WARNING,

@@ -43,7 +43,9 @@ def _run(shop: Path) -> None:
     run = subprocess.run(
         [sys.executable, "shop.py"], cwd=shop, env=_environment(shop), capture_output=True, text=True, timeout=90
     )
-    assert run.stdout == "order 99 charged and the project is completed\n", run.stderr + (shop / "worker.log").read_text()
+    assert run.stdout == "order 99 charged and the project is completed\n", (
+        run.stderr + (shop / "worker.log").read_text()
+    )
     assert (shop / "argus.db").exists()
 
 

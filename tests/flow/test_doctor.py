@@ -16,6 +16,7 @@ from argus_celery.doctor import clocks, conf, schema, work
 from argus_celery.doctor.findings import Finding, Level
 from argus_celery.doctor.recovery import derive
 from argus_celery.flow import chords
+from argus_celery.flow.claim import claim
 from argus_celery.flow.complete import complete
 from argus_celery.flow.dispatch import dispatch
 from argus_celery.flow.enqueue import enqueue
@@ -23,7 +24,7 @@ from argus_celery.flow.prune import Pruning
 from argus_celery.flow.steer import close, open_project
 from argus_celery.flow.suspend import Wait, suspend
 from argus_celery.flow.unknown import hand_on
-from argus_celery.records import HolderFacts, NewChord, Outcome, TaskState
+from argus_celery.records import Delivery, HolderFacts, NewChord, Outcome, TaskState
 from argus_celery.store import holders, setup
 from argus_celery.store.schema import holders as holders_table
 from argus_celery.store.schema import tasks
@@ -197,6 +198,20 @@ def test_a_backlog_behind_a_full_window_is_nobodys_fault(bench: FlowBench) -> No
     bench.pass_time(3600)
     level, what = found(argus, work.overdue, bench)
     assert (level, "dispatch window" in what) == (Level.OK, True)
+    argus.runtime.store.dispose()
+
+
+def test_between_two_refills_a_window_has_room_and_nobody_is_at_fault(bench: FlowBench) -> None:
+    app = Celery("tests", broker="memory://", set_as_current=False)
+    url = bench.store.url.render_as_string(hide_password=False)
+    argus = Argus(app, store=url, dispatch_window=4, dispatch_ttl=DAY, dispatch_ttl_max=DAY)
+    mark_version(bench, setup.HEAD)
+    enqueue(argus.runtime, [new_task() for _ in range(6)], lambda sent: bench.sent.extend(sent) or ())
+    bench.pass_time(3600)
+    for level in (Level.OK, Level.OK, Level.WARNING):
+        told = bench.sent.pop()
+        assert claim(bench.rt, "w1", [Delivery(told.task_id, told.token)]) != [None]
+        assert found(argus, work.overdue, bench)[0] is level, len(bench.sent)
     argus.runtime.store.dispose()
 
 

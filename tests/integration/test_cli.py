@@ -154,7 +154,7 @@ def test_a_task_tells_that_it_waits_for_a_limit(argus: Commands) -> None:
     for name, (limit, allows) in limits.items():
         project = argus.shop.argus.project(name, limit=limit)
         _, second = (project.enqueue(charge.s(n)).id for n in (1, 2))
-        why = f"waits for the limit 'project {name}' ({allows})\n"
+        why = f"waits for the limit of project {name} ({allows})\n"
         assert f"waiting, {why}" in argus("task", second).stdout
         assert why in argus("tasks", name).stdout and why in argus("show", name).stdout
         first, other = argus.json("tasks", name)

@@ -49,6 +49,13 @@ def test_the_app_is_found_and_the_code_comes_back(celery: Run) -> None:
     assert (missing.returncode, missing.stderr) == (1, "Error: there is no project 'import'.\n")
 
 
+def test_no_color_is_no_colour(celery: Run) -> None:
+    celery("-A", "shop", "argus", "init")
+    for command in ("doctor", "status", "projects", "tasks"):
+        shown = celery("--no-color", "-A", "shop", "argus", command, CLICOLOR_FORCE="1", FORCE_COLOR="1")
+        assert shown.stdout and "\x1b[3" not in shown.stdout
+
+
 def test_an_app_without_argus_is_told_what_to_do(celery: Run) -> None:
     bare = celery("argus", "status")
     assert bare.returncode == 1

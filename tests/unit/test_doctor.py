@@ -163,7 +163,8 @@ def test_a_store_of_an_older_version_is_not_brought_up_to_date_by_looking(tmp_pa
 
 
 @pytest.mark.parametrize(
-    "command", ["status", "projects", "show p", "tasks", "task x", "timeline p", "top --json", "dead", "sweep", "close p"]
+    "command",
+    ["status", "projects", "show p", "tasks", "task x", "timeline p", "top --json", "dead", "sweep", "close p"],
 )
 def test_no_command_that_looks_or_steers_makes_a_store(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
