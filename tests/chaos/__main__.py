@@ -14,29 +14,32 @@ from pathlib import Path
 from random import randrange
 
 from tests.chaos import report
+from tests.chaos.faults import KINDS, fitting
 from tests.chaos.options import Options
 from tests.chaos.run import run
 from tests.faults.matrix import BROKERS, STORES
+from tests.services import ServiceMissing
 
 SHOWN = 30
 """Violations of one run that are printed."""
 
 
 def main(arguments: list[str]) -> int:
-    options = parser().parse_args(arguments)
-    seed = options.seed if options.seed is not None else randrange(10**6)
-    base = Options(
-        options.broker, options.store, options.workers, options.minutes, seed, options.backlog, options.every
-    )
-    matrix = [(broker, store) for store in STORES for broker in BROKERS]
-    results = []
-    for broker, store in matrix if options.matrix else [(base.broker, base.store)]:
-        one = play(replace(base, broker=broker, store=store))
-        results.append(one)
-        if options.journal:
-            report.note(options.journal, one)
-    print("\n" + report.table(report.read(options.journal) if options.journal else results))
-    return int(not all(one.ok for one in results))
+    given = parser().parse_args(arguments)
+    seed = given.seed if given.seed is not None else randrange(10**6)
+    pace = {"backlog": given.backlog, "every": given.every, "faults": tuple(given.faults)}
+    base = Options(given.broker, given.store, given.workers, given.minutes, seed, **pace)
+    if not fitting(base) and not given.matrix:
+        say(f"none of these faults makes sense on {base.place}: {', '.join(base.faults)}")
+        return 2
+    results = [played for place in places(base, given.matrix) if (played := play(place, given.journal))]
+    print("\n" + report.table(report.read(given.journal) if given.journal else results))
+    return int(not results or not all(one.ok for one in results))
+
+
+def places(base: Options, matrix: bool) -> list[Options]:
+    every = [replace(base, broker=broker, store=store) for store in STORES for broker in BROKERS]
+    return [one for one in every if fitting(one)] if matrix else [base]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -48,23 +51,29 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--workers", type=int, choices=range(2, 7), default=4)
     made.add_argument("--backlog", type=int, default=150, help="tasks that are sent and have not ended, at most")
     made.add_argument("--every", type=int, default=70, help="tasks that end between two faults, on average")
+    made.add_argument("--faults", nargs="+", choices=[one.name for one in KINDS], default=[], help="only these kinds")
     made.add_argument("--matrix", action="store_true", help="on every broker and store, one after the other")
     made.add_argument("--journal", type=Path, metavar="FILE", help="add the results to those in FILE, and report all")
     return made
 
 
-def play(options: Options) -> report.Result:
-    """One run; what it leaves behind is kept if it failed."""
+def play(options: Options, journal: Path | None) -> report.Result | None:
+    """One run; what it leaves behind is kept if it failed. None if the machine lacks a server for it."""
     folder = Path(tempfile.mkdtemp(prefix="argus-chaos-"))
-    again = f"--seed {options.seed} --broker {options.broker} --store {options.store} --workers {options.workers}"
-    say(f"{options.place}, ack {options.ack}: {again} --minutes {options.minutes:g}")
-    verdict = run(options, folder)
+    say(f"./dev chaos {options.command}")
+    try:
+        verdict = run(options, folder)
+    except ServiceMissing as missing:
+        say(f"  left out: {missing}")
+        return None
     for violation in verdict.violations[:SHOWN]:
         say(f"  {violation}")
     if verdict.violations:
-        say(f"  {len(verdict.violations)} violations. Ledger and logs: {folder}. Again: ./dev chaos {again}")
+        say(f"  {len(verdict.violations)} violations; ledger, faults and logs: {folder}")
     else:
         shutil.rmtree(folder, ignore_errors=True)
+    if journal:
+        report.note(journal, verdict.result)
     return verdict.result
 
 

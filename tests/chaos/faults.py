@@ -35,9 +35,15 @@ KINDS: list[type[Fault]] = [
 
 def fault(options: Options, number: int) -> Fault:
     random = Random(f"{options.seed}/fault/{number}")
-    kinds = [one for one in KINDS if _fits(one, options)]
+    kinds = fitting(options)
     [kind] = random.choices(kinds, [one.weight for one in kinds])
     return kind(random)
+
+
+def fitting(options: Options) -> list[type[Fault]]:
+    """What makes sense on this broker and store, and is wanted."""
+    wanted = options.faults or {one.name for one in KINDS}
+    return [one for one in KINDS if one.name in wanted and _fits(one, options)]
 
 
 def _fits(kind: type[Fault], options: Options) -> bool:

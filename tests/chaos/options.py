@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from random import Random
 
@@ -22,10 +23,19 @@ class Options:
     """Tasks that are sent and have not ended, at most."""
     every: int = 70
     """Tasks that end between one fault and the next, on average."""
+    faults: tuple[str, ...] = ()
+    """Only these kinds of faults; all if empty."""
 
     @property
     def place(self) -> str:
         return f"{self.broker}-{self.store}"
+
+    @property
+    def command(self) -> str:
+        """The arguments that repeat this run."""
+        place = f"--broker {self.broker} --store {self.store} --workers {self.workers} --minutes {self.minutes:g}"
+        only = f" --faults {shlex.join(self.faults)}" if self.faults else ""
+        return f"--seed {self.seed} {place} --backlog {self.backlog} --every {self.every}{only}"
 
     @property
     def ack(self) -> str:

@@ -21,8 +21,7 @@ class Result:
     broker: str
     store: str
     seed: int
-    workers: int
-    minutes: float
+    command: str
     tasks: int
     """That were expected, and that beat has sent."""
     runs: int
@@ -62,7 +61,7 @@ def _head(results: Sequence[Result]) -> list[str]:
         f"{date}, {machine}, commit {commits}",
         "lost: accepted, and not ended or not done; doubled: more than one task or end; broken: what else is wrong;",
         "refused: stale and copied deliveries; p50, p99: seconds from a fault until what it hit ran again",
-        *(f"failed: {_place(one)} seed {one.seed}: {_broken(one)}" for one in failed),
+        *(f"failed: {_broken(one)}: ./dev chaos {one.command}" for one in failed),
     ]
 
 
