@@ -1,8 +1,12 @@
-"""The adversary: one fault after another, each when so much work has ended; and what broke by itself is noted."""
+"""The adversary: one fault after another, each when so much work has ended; and what broke by itself is noted.
+
+Faults begin and heal in threads of their own: one may have to wait for what another holds.
+"""
 
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -11,6 +15,8 @@ from tests.chaos.faults import fault
 from tests.chaos.world import World
 
 PAUSE = 0.05
+AT_ONCE = 32
+"""Faults that are under way, at most."""
 
 
 @dataclass
@@ -18,11 +24,19 @@ class Done:
     """A fault that was done, for the judge and the report."""
 
     number: int
+    kind: type[Fault]
     began: float
     """By the clock of this boot, like the ledger."""
-    kind: type[Fault]
-    hit: Hit
+    hit: Hit = field(default_factory=Hit)
     healed: float = 0.0
+
+
+@dataclass
+class UnderWay:
+    fault: Fault
+    done: Done
+    beginning: Future[Hit]
+    healing: Future[None] | None = None
 
 
 @dataclass
@@ -31,8 +45,8 @@ class Adversary:
     done: list[Done] = field(default_factory=list)
     died: list[str] = field(default_factory=list)
     """Processes that ended and that no fault had killed, with the end of their logs."""
-    _under: list[tuple[float, Fault, Done]] = field(default_factory=list)
-    """What is not healed yet, and when it will be."""
+    _under_way: list[UnderWay] = field(default_factory=list)
+    _hands: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE))
 
     def rage(self, until: float) -> None:
         """Until this moment of the monotonic clock; then all is healed."""
@@ -43,15 +57,14 @@ class Adversary:
             one = fault(options, number)
             while len(world.progress.done) < threshold or one.victims(world) & self._taken():
                 if time.monotonic() > until:
-                    return self.heal_all()
+                    return self._heal_all()
                 self.look_after()
             self._begin(number, one)
 
     def look_after(self) -> None:
         """Heal what is due, start again what ended by itself, and see how far the work is."""
-        now = time.monotonic()
-        for entry in [entry for entry in self._under if entry[0] <= now]:
-            self._heal(entry)
+        for one in list(self._under_way):
+            self._go_on(one, time.monotonic())
         taken = self._taken()
         for slot in self.world.slots:
             if slot.name not in taken and not slot.running and not slot.is_over:
@@ -61,23 +74,26 @@ class Adversary:
         self.world.progress.read_on()
         time.sleep(PAUSE)
 
-    def heal_all(self) -> None:
-        for entry in list(self._under):
-            self._heal(entry)
-
     def _begin(self, number: int, one: Fault) -> None:
-        began = time.monotonic()
         self.world.note_fault("begin", number, one.name, one.victims(self.world))
-        done = Done(number, began, type(one), one.begin(self.world))
+        done = Done(number, type(one), time.monotonic())
         self.done.append(done)
-        self._under.append((began + one.seconds, one, done))
+        self._under_way.append(UnderWay(one, done, self._hands.submit(one.begin, self.world)))
 
-    def _heal(self, entry: tuple[float, Fault, Done]) -> None:
-        _, one, done = entry
-        one.heal(self.world)
-        done.healed = time.monotonic()
-        self.world.note_fault("healed", done.number, one.name, one.victims(self.world))
-        self._under.remove(entry)
+    def _go_on(self, one: UnderWay, now: float) -> None:
+        if one.healing is not None and one.healing.done():
+            one.healing.result()
+            one.done.healed = now
+            self._under_way.remove(one)
+            self.world.note_fault("healed", one.done.number, one.fault.name, one.fault.victims(self.world))
+        elif one.healing is None and one.beginning.done() and now >= one.done.began + one.fault.seconds:
+            one.done.hit = one.beginning.result()
+            one.healing = self._hands.submit(one.fault.heal, self.world)
+
+    def _heal_all(self) -> None:
+        """Each when it is due."""
+        while self._under_way:
+            self.look_after()
 
     def _taken(self) -> set[str]:
-        return set().union(*(one.victims(self.world) for _, one, _ in self._under))
+        return set().union(*(one.fault.victims(self.world) for one in self._under_way))

@@ -23,7 +23,8 @@ class KillChild(OnWorker):
     def begin(self, world: World) -> Hit:
         slot = self.worker(world)
         children = sorted(slot.pids - {slot.pid})
-        if not children:
+        # Celery ends a worker that loses a child before its loop has begun.
+        if not children or slot.pid not in world.progress.ready:
             return Hit()
         child = children[self.choice % len(children)]
         with contextlib.suppress(ProcessLookupError):

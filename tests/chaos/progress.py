@@ -17,6 +17,8 @@ class Progress:
         self.lines: list[Line] = []
         self.done: set[str] = set()
         """Tags of what was done at least once."""
+        self.ready: set[int] = set()
+        """Main processes of workers that have come to consume."""
         self._offset = 0
 
     def read_on(self) -> list[Line]:
@@ -30,4 +32,5 @@ class Progress:
         new = [Line(**json.loads(one)) for one in whole.splitlines()]
         self.lines += new
         self.done.update(line.tag for line in new if line.event in DONE)
+        self.ready.update(line.pid for line in new if line.event == "ready")
         return new

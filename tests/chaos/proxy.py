@@ -23,21 +23,34 @@ class Proxies:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._opened: list[Proxy] = []
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="proxies")
         self._thread.start()
 
     def to(self, url: str) -> Proxy:
         """A new one, whose ``url`` leads to that of a server."""
-        return self.call(Proxy(self, url).open())
+        proxy = self.call(Proxy(self, url).open())
+        self._opened.append(proxy)
+        return proxy
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run in the proxies' thread; what it returns."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     def close(self) -> None:
+        """All connections are reset: a server may hold locks for one whose client is gone."""
+        self.call(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    async def _end(self) -> None:
+        for proxy in self._opened:
+            proxy.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for one in others:
+            one.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
 
 class Proxy:
@@ -69,6 +82,10 @@ class Proxy:
 
     def mend(self) -> None:
         self._do(self._mend)
+
+    def close(self) -> None:
+        self._server.close()
+        self._cut(refuse=True)
 
     def _do(self, change: Callable[[], None]) -> None:
         async def run() -> None:

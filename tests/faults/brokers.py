@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 from collections.abc import Callable, Iterator
 from itertools import islice
+from queue import Empty
 from typing import Any
 
 import kombu
@@ -69,7 +70,11 @@ class Virtual(Broker):
 
     def take(self, most: int = ALL) -> list[Any]:
         def read(channel: Any) -> list[Any]:
-            found = [channel._get(QUEUE) for _ in range(min(most, channel._size(QUEUE)))]
+            found: list[Any] = []
+            # Workers that run take of it too.
+            with contextlib.suppress(Empty):
+                for _ in range(min(most, channel._size(QUEUE))):
+                    found.append(channel._get(QUEUE))
             for message in found:
                 channel._put(QUEUE, message)
             return found
