@@ -30,7 +30,7 @@ class Run:
     rt: Runtime
     claim: Claim
     lost: threading.Event = field(default_factory=threading.Event)
-    thread_ident: int = field(default_factory=threading.get_ident)
+    thread_ident: int = field(default_factory=lambda: threading.get_ident())  # gevent may put its own in place
     greenlet: Any = None
     in_body: bool = False
     """Only while this is set, under ``lock``, may an exception be thrown into the run."""
@@ -113,7 +113,7 @@ class Run:
 
     def is_behind(self) -> bool:
         """Is the caller a handler of Celery's behind the body?"""
-        return not self.in_body and not self.lost.is_set() and self._is_own_thread()
+        return not self.in_body and self._is_own_thread()
 
     def _is_own_thread(self) -> bool:
         return self.thread_ident == threading.get_ident()

@@ -62,7 +62,6 @@ class _Call:
         with steps.inside(self.around, self.scope):
             if steps.knows(self.name):
                 return steps.read(self.name)
-            steps.host.begins(f"the step {self.name!r}")
             return steps.record(self.name, self.trying.call(self._once))
 
     def to_await(self) -> Awaited:
@@ -77,19 +76,24 @@ class _Call:
                 await off_loop(steps.load)
             if steps.knows(self.name):
                 return await off_loop(partial(steps.read, self.name))
-            steps.host.begins(f"the step {self.name!r}")
             value = await self.trying.call_async(self._once_async)
             return await off_loop(partial(steps.record, self.name, value))
 
     def _once(self) -> Any:
+        self._begins()
         with self._inside():
             value = self.function(*self.args, **self.kwargs)
             trying.refuse_awaitable(self.name, value)
             return value
 
     async def _once_async(self) -> Any:
+        self._begins()
         with self._inside():
             return await self.function(*self.args, **self.kwargs)
+
+    def _begins(self) -> None:
+        """Each try is refused where the run does nothing any more."""
+        self.steps.host.begins(f"the step {self.name!r}")
 
     def _inside(self) -> AbstractContextManager[Scope]:
         """Each try has the names of the one before."""

@@ -15,7 +15,8 @@ from typing import Any
 from celery import Celery
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 
-from argus_celery import current, durable
+from argus_celery import current, durable, step
+from argus_celery.errors import NoClaim
 from argus_celery.hooks.attached import attached
 from tests.faults.ledger import Ledger
 
@@ -148,6 +149,53 @@ def register(app: Celery, ledger: Ledger) -> None:
         first = await current.step("first", act, "first")
         return [first, *await asyncio.gather(*(current.step(what, act, what) for what in ("beside", "dies", "last")))]
 
+    @step(name="handled")
+    def handle(task: Any, tag: str) -> None:
+        note(task, "handled", tag)
+
+    class Telling(app.Task):
+        abstract = True
+
+        def on_success(self, retval: Any, task_id: str, args: Any, kwargs: Any) -> None:
+            handle(self, args[0])
+
+    async def abeside(self: Any, tag: str) -> int:
+        """Works beside a wait, and leaves a thread behind that would go on working."""
+
+        async def act() -> None:
+            note(self, "act", tag)
+
+        async def work() -> None:
+            try:
+                await current.step("first", act)
+                if current.attempt == 1:
+                    await asyncio.sleep(600)
+                await current.step("second", act)
+            except asyncio.CancelledError:
+                note(self, "cancelled", tag)
+                raise
+
+        def outlive() -> None:
+            while not ledger.lines("end", tag):
+                time.sleep(0.05)
+            try:
+                current.step("late", note, self, "late", tag)
+            except NoClaim:
+                ledger.note("refused", tag)
+
+        async def wait() -> None:
+            while not ledger.lines("act", tag):
+                await asyncio.sleep(0.01)
+            await current.sleep(1)
+
+        if current.attempt == 1:
+            left = asyncio.create_task(asyncio.to_thread(outlive))
+            await asyncio.sleep(0)
+            assert not left.done()
+        await asyncio.gather(wait(), work())
+        note(self, "end", tag)
+        return current.attempt
+
     async def opening(self: Any, tag: str) -> None:
         """Leaves an asynchronous generator open, a task that runs, and one that is to outlive the body."""
 
@@ -170,6 +218,7 @@ def register(app: Celery, ledger: Ledger) -> None:
         assert await anext(opened[0]) == 1
 
     opened: list[Any] = []
+    body: Any
     for body in (ablocked, abusy, aends, opening):
         durable(app.task(body, name=body.__name__, bind=True, shared=False))
     durable(app.task(aslow, name="alimited", bind=True, shared=False, time_limit=2, autoretry_for=(Exception,)))
@@ -177,5 +226,6 @@ def register(app: Celery, ledger: Ledger) -> None:
     durable(app.task(asoft, name="asoft", bind=True, shared=False, soft_time_limit=2))
     for body in (aslow, meet, aagain, afailing, adying, gathering):
         durable(app.task(body, name=body.__name__, bind=True, shared=False))
+    durable(app.task(abeside, name="abeside", bind=True, shared=False, base=Telling))
     durable(app.task(aauto, name="aauto", bind=True, shared=False, autoretry_for=(OSError,), default_retry_delay=0))
     durable(app.task(aadd, name="aadd", shared=False))

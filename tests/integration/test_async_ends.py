@@ -312,6 +312,31 @@ def test_a_step_in_a_thread_that_outlives_its_run_is_not_kept_and_says_why(made:
     assert "slow" not in steps(made, result.id)
 
 
+def test_a_step_is_not_tried_again_behind_the_end_of_its_run(made: Shop, task: Making) -> None:
+    is_over, told = threading.Event(), threading.Event()
+
+    @step(retries=5, backoff=0.01)
+    def failing() -> None:
+        made.log.append("tried")
+        is_over.wait(60)
+        raise ValueError
+
+    def beside() -> None:
+        with pytest.raises(NoClaim, match="comes too late"):
+            failing()
+        told.set()
+
+    def body() -> None:
+        threading.Thread(target=contextvars.copy_context().run, args=[beside], daemon=True).start()
+        until(lambda: made.log)
+
+    result = task(body).delay()
+    made.ended(result.id, 60)
+    is_over.set()
+    assert told.wait(60)
+    assert made.log == ["tried"]
+
+
 # --- an end in a task group -------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("options", [{}, {"autoretry_for": (Exception,), "max_retries": 1, "default_retry_delay": 0}])
 def test_an_end_in_a_task_group_is_that_of_the_run(made: Shop, task: Making, options: dict[str, Any]) -> None:

@@ -195,6 +195,21 @@ def test_under_eventlet_coroutine_tasks_fail_and_say_so(patient: Bench, pool: st
     assert patient.wait_ended(patient.send("add", 1, 2), within=60).state is TaskState.SUCCEEDED
 
 
+@pytest.mark.parametrize("pool", POOLS)
+def test_in_every_pool_a_wait_ends_what_runs_beside_it_and_a_thread_does_no_step_behind_it(
+    patient: Bench, pool: str
+) -> None:
+    patient.worker(pool=pool)
+    task_id = patient.send("abeside", "b")
+    ended = patient.wait_ended(task_id, within=60)
+    assert (ended.state, ended.attempts) == (TaskState.SUCCEEDED, 2)
+    patient.wait("handled", "b", within=60)
+    patient.wait("refused", "b", within=60)
+    assert [line.attempt for line in patient.ledger.lines("act", "b")] == [1, 2]
+    assert [line.attempt for line in patient.ledger.lines("cancelled", "b")] == [1]
+    assert not patient.ledger.lines("late", "b")
+
+
 # --- what blocks ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("pool", POOLS)
 def test_a_coroutine_that_blocks_the_loop_keeps_its_lease(workers: Bench, pool: str) -> None:
