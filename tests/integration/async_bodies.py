@@ -25,10 +25,11 @@ def register(app: Celery, ledger: Ledger) -> None:
     def note(task: Any, event: str, tag: str, detail: object = "") -> None:
         ledger.note(event, tag, task.request.id, current.token or 0, current.attempt, str(detail))
 
-    async def aslow(self: Any, tag: str, seconds: float) -> str:
+    async def aslow(self: Any, tag: str, seconds: float, again: float | None = None) -> str:
+        """``again``: seconds of each run behind the first."""
         note(self, "start", tag, threading.get_native_id())
         try:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(seconds if again is None or current.attempt == 1 else again)
         except asyncio.CancelledError:
             note(self, "cancelled", tag, current.lost.is_set())
             raise

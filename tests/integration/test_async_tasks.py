@@ -103,7 +103,7 @@ def test_a_terminated_coroutine_is_cancelled_or_its_child_killed(patient: Bench,
 @pytest.mark.parametrize("pool", POOLS)
 def test_a_coroutine_that_lost_its_lease_is_cancelled(workers: Bench, pool: str) -> None:
     frozen = workers.worker("frozen", pool=pool)
-    task_id = workers.send("aslow", "z", 12)
+    task_id = workers.send("aslow", "z", 600, 5)  # however long the other takes to begin, the first is in its sleep
     first = workers.wait("start", "z")[0]
     frozen.freeze()
     other = workers.worker("other", pool=pool)
