@@ -217,6 +217,7 @@ def register(app: Celery, ledger: Ledger) -> None:
         opened.append(asyncio.create_task(behind("task")))
         opened.append(asyncio.create_task(behind("client"), context=contextvars.Context()))
         assert await anext(opened[0]) == 1
+        await asyncio.sleep(0)  # both have begun
 
     opened: list[Any] = []
     body: Any
