@@ -89,7 +89,7 @@ class Publisher:
         try:
             with self.app.amqp.producer_pool.acquire(block=True) as producer:
                 for message in messages:
-                    self._publish(producer, message, dict(message.headers), **retry)
+                    self._publish(producer, message, dict(message.headers), declared(self.app, message), **retry)
         except Exception:
             logger.exception("argus: what follows a durable task but is not durable itself could not be published")
             return False
@@ -126,10 +126,18 @@ class Publisher:
 
     def _publish_all(self, producer: Any, dispatches: Sequence[Dispatch]) -> None:
         with producer.batch() if len(dispatches) > 1 and producer.supports_batch_publish else nullcontext():
+            declared_now: set[tuple[str, str]] = set()
             for one in dispatches:
-                self._publish(producer, one.message, {**one.message.headers, TOKEN_HEADER: one.token})
+                message, place = one.message, (one.message.queue, one.message.exchange)
+                # Finding out that it is declared costs kombu as much as sending a message in a batch.
+                known = place in declared_now and not message.declares
+                declare = () if known else declared(self.app, message)
+                self._publish(producer, message, {**message.headers, TOKEN_HEADER: one.token}, declare)
+                declared_now.add(place)
 
-    def _publish(self, producer: Any, message: Message, headers: dict[str, Any], **how: Any) -> None:
+    def _publish(
+        self, producer: Any, message: Message, headers: dict[str, Any], declare: Sequence[Any], **how: Any
+    ) -> None:
         producer.publish(
             message.body,
             content_type=message.content_type,
@@ -137,7 +145,7 @@ class Publisher:
             headers=headers,
             exchange=message.exchange,
             routing_key=message.routing_key,
-            declare=declared(self.app, message),
+            declare=declare,
             **{**message.properties, **how},
         )
 
