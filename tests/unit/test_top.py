@@ -70,6 +70,12 @@ def test_only_columns_that_say_something_are_drawn_and_a_dead_worker_is_told() -
     assert heads[0].endswith("due for") and heads[1].endswith("host")
 
 
+def test_what_argus_keeps_for_itself_is_no_project_to_look_at() -> None:
+    lines = picture(board(0, project("argus.results", succeeded=3), project("argus.busy", queued=1)), View(), 100, 24)
+    assert not any("argus.results" in line for line in lines)
+    assert any("argus.busy" in line for line in lines)
+
+
 def test_speed_is_what_ended_between_the_last_two_looks() -> None:
     speed = Speed()
     speed.note(board(10_000, project("a", succeeded=10, queued=90), project("b", succeeded=5)))

@@ -91,7 +91,12 @@ def ordered(projects: Sequence[ProjectInfo], speed: Speed, sort: Sort) -> list[P
         Sort.SPEED: lambda p: -speed.of.get(p.name, 0.0),
         Sort.NAME: lambda p: p.name,
     }
-    return sorted(projects, key=by[sort])
+    return sorted((one for one in projects if not _is_own(one)), key=by[sort])
+
+
+def _is_own(project: ProjectInfo) -> bool:
+    """Where Argus keeps results of other tasks: of no interest to a person unless something goes on in it."""
+    return project.name.startswith("argus.") and project.ended == project.total
 
 
 def _around(projects: list[ProjectInfo], selected: str | None, most: int) -> list[ProjectInfo]:
