@@ -27,8 +27,9 @@ from argus_celery.hooks.deliver import leads_to
 from argus_celery.hooks.durable import is_durable_name, lease_ttl_ms
 from argus_celery.hooks.joining import joining_transaction
 from argus_celery.hooks.limits import Limit, of_project
-from argus_celery.records import Earlier, OnFailure, ProjectInfo, ProjectStatus, TaskState, Timeline
+from argus_celery.records import OnFailure, ProjectInfo, ProjectStatus, TaskState
 from argus_celery.store import reports, tasks, timelines
+from argus_celery.timeline import Earlier, Timeline
 
 logger = logging.getLogger(__name__)
 

@@ -7,10 +7,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from argus_celery.records import QUEUE, AttemptOutcome, Earlier, Timeline, TimelineAttempt
+from argus_celery.records import QUEUE, AttemptOutcome
 from argus_celery.store.engine import Store
 from argus_celery.store.names import is_possible
 from argus_celery.store.schema import attempts, holders, leases, projects, tasks
+from argus_celery.timeline import Earlier, Timeline, TimelineAttempt
 
 DETAIL = 2_000
 """Characters of a detail: a traceback says the most at its end."""

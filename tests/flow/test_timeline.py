@@ -12,10 +12,11 @@ from argus_celery.flow.lapse import lapse
 from argus_celery.flow.release import release
 from argus_celery.flow.renew import renew
 from argus_celery.flow.restore import free_the_dead, restore, sweep
-from argus_celery.records import AttemptOutcome, Delivery, HolderFacts, Outcome, TaskState, Timeline
+from argus_celery.records import AttemptOutcome, Delivery, HolderFacts, Outcome, TaskState
 from argus_celery.store import holders, timelines
 from argus_celery.store.reports import attempt_rows
 from argus_celery.store.schema import attempts
+from argus_celery.timeline import Timeline
 from tests.flow.conftest import FlowBench
 
 DONE = Outcome(TaskState.SUCCEEDED, b"{}")

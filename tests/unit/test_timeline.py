@@ -24,7 +24,8 @@ from argus_celery.cli.timeline.scale import scale
 from argus_celery.cli.timeline.svg import svg
 from argus_celery.cli.timeline.text import MOST_ROWS, show
 from argus_celery.cli.timeline.words import duration
-from argus_celery.records import AttemptOutcome, Timeline, TimelineAttempt
+from argus_celery.records import AttemptOutcome
+from argus_celery.timeline import Timeline, TimelineAttempt
 
 T0 = 1_796_041_381_000
 DOCUMENT = Path(__file__).parents[2] / "docs" / "timeline.md"

@@ -12,7 +12,7 @@ import click
 from argus_celery.cli import options
 from argus_celery.cli.common import echo_json, project_called, with_argus
 from argus_celery.cli.timeline.words import counted
-from argus_celery.records import Timeline
+from argus_celery.timeline import Timeline
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _LIMIT = click.IntRange(1, options.MOST)

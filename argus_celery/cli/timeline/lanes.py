@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from argus_celery.cli.tables import printable
 from argus_celery.cli.timeline.scale import Scale, scale
 from argus_celery.cli.timeline.words import counted, ended, span
-from argus_celery.records import Timeline, TimelineAttempt
+from argus_celery.timeline import Timeline, TimelineAttempt
 
 
 @dataclass(frozen=True, slots=True)

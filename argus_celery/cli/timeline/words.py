@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from argus_celery.cli.tables import printable
-from argus_celery.records import TimelineAttempt
+from argus_celery.timeline import TimelineAttempt
 
 
 def clock(milliseconds: int, step: int = 1000) -> str:
