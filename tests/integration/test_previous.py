@@ -35,7 +35,7 @@ def test_a_killed_child_and_the_signal_are_named(workers: Bench) -> None:
     assert re.fullmatch(r"lost: the process \d+ was lost: .*signal 9 \(SIGKILL\).*", told(workers, "k"))
 
 
-def test_a_killed_worker_has_let_the_lease_lapse(workers: Bench) -> None:
+def test_a_killed_worker_is_told_dead_by_the_next_on_its_host(workers: Bench) -> None:
     node = workers.worker()
     workers.send("remembers", "w", "hang")
     workers.wait("start", "hanging")
