@@ -14,7 +14,7 @@ from pathlib import Path
 from random import randrange
 
 from tests.chaos import report
-from tests.chaos.faults import KINDS, fitting
+from tests.chaos.faults import KINDS, fitting, lacks
 from tests.chaos.options import Options
 from tests.chaos.run import run
 from tests.faults.matrix import BROKERS, STORES
@@ -32,6 +32,9 @@ def main(arguments: list[str]) -> int:
     if not fitting(base) and not given.matrix:
         say(f"none of these faults makes sense on {base.place}: {', '.join(base.faults)}")
         return 2
+    for kind in KINDS:
+        if missing := lacks(kind):
+            say(f"without the fault {kind.name!r}: {missing}")
     results = [played for place in places(base, given.matrix) if (played := play(place, given.journal))]
     print("\n" + report.table(report.read(given.journal) if given.journal else results))
     return int(not results or not all(one.ok for one in results))

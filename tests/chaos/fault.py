@@ -27,6 +27,8 @@ class Fault:
     brokers: ClassVar[tuple[str, ...]] = ()
     """Where it makes sense; everywhere if empty."""
     stores: ClassVar[tuple[str, ...]] = ()
+    tool: ClassVar[str] = ""
+    """What the machine must have for it."""
     stops: ClassVar[bool] = False
     """Its processes are stopped and go on."""
     outage: ClassVar[bool] = False

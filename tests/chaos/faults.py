@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from random import Random
 
 from tests.chaos import killing, messages, network, servers, stopping
 from tests.chaos.fault import Fault
 from tests.chaos.options import Options
+from tests.services import ServiceMissing
+from tests.services.session import TOOLS
 
 KINDS: list[type[Fault]] = [
     killing.KillChild,
@@ -41,9 +44,20 @@ def fault(options: Options, number: int) -> Fault:
 
 
 def fitting(options: Options) -> list[type[Fault]]:
-    """What makes sense on this broker and store, and is wanted."""
+    """What makes sense on this broker and store, is wanted, and is possible on this machine."""
     wanted = options.faults or {one.name for one in KINDS}
-    return [one for one in KINDS if one.name in wanted and _fits(one, options)]
+    return [one for one in KINDS if one.name in wanted and _fits(one, options) and not lacks(one)]
+
+
+@cache
+def lacks(kind: type[Fault]) -> str:
+    """What to install for it; empty if nothing is missing."""
+    try:
+        if kind.tool:
+            TOOLS[kind.tool]()
+    except ServiceMissing as missing:
+        return str(missing)
+    return ""
 
 
 def _fits(kind: type[Fault], options: Options) -> bool:

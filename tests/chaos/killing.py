@@ -47,7 +47,7 @@ class KillWorker(OnWorker):
 class SkewWorker(KillWorker):
     """The next one's clock is an hour off, until it is killed. On SQLite a worker's clock decides, so not there."""
 
-    name, weight, stores = "skew clock", 1, SERVERS
+    name, weight, stores, tool = "skew clock", 1, SERVERS, "faketime"
 
     def heal(self, world: World) -> None:
         self.worker(world).start(clock=("+1h", "-1h")[self.choice % 2])
