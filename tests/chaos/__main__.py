@@ -68,6 +68,7 @@ def play(options: Options, journal: Path | None) -> report.Result | None:
         verdict = run(options, folder)
     except ServiceMissing as missing:
         say(f"  left out: {missing}")
+        shutil.rmtree(folder, ignore_errors=True)
         return None
     for violation in verdict.violations[:SHOWN]:
         say(f"  {violation}")

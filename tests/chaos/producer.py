@@ -28,7 +28,7 @@ SENT, STOP = "sent", "stop"
 def main(seed: int, backlog: int, folder: Path) -> None:
     setup = Setup.from_environment()
     app = make_app(setup, producer=True, register=register)
-    sent, progress = Ledger(folder / SENT), Progress(setup.ledger)
+    sent, progress = Ledger(folder / SENT), Progress(setup.ledger, keep=False)
     number = len(sent.lines("accepted"))
     under_way = {tag for before in range(number) for tag in runs_of(piece(seed, before))}
     begun = {line.tag for line in sent.lines("sending")}

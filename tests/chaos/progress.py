@@ -12,8 +12,8 @@ DONE = ("run", "end")
 
 
 class Progress:
-    def __init__(self, ledger: str | Path) -> None:
-        self.path = Path(ledger)
+    def __init__(self, ledger: str | Path, *, keep: bool = True) -> None:
+        self.path, self._keep = Path(ledger), keep
         self.lines: list[Line] = []
         self.done: set[str] = set()
         """Tags of what was done at least once."""
@@ -30,7 +30,8 @@ class Progress:
             whole, _, _ = file.read().rpartition(b"\n")
         self._offset += len(whole) + bool(whole)
         new = [Line(**json.loads(one)) for one in whole.splitlines()]
-        self.lines += new
+        if self._keep:
+            self.lines += new
         self.done.update(line.tag for line in new if line.event in DONE)
         self.ready.update(line.pid for line in new if line.event == "ready")
         return new

@@ -18,7 +18,7 @@ from tests.chaos.bodies import register
 from tests.chaos.evidence import Evidence
 from tests.chaos.judge import BEGUN, Violation, judge
 from tests.chaos.options import Options
-from tests.chaos.recovery import recovery
+from tests.chaos.recovery import Recoveries
 from tests.chaos.report import Result, counted
 from tests.chaos.work import call
 from tests.chaos.world import World, open_world, own_queue
@@ -104,9 +104,10 @@ def broken_invariants(world: World) -> str:
 
 def verdict(options: Options, evidence: Evidence, faults: list[Done]) -> Verdict:
     violations = judge(evidence)
+    known = Recoveries(evidence.lines)
     recoveries: dict[str, list[float]] = {}
     for one in faults:
-        seconds = recovery(evidence.lines, one.began, one.healed, one.hit, outage=one.kind.outage)
+        seconds = known.of(one.began, one.healed, one.hit, outage=one.kind.outage)
         if seconds is not None:
             recoveries.setdefault(one.kind.name, []).append(round(seconds, 2))
     result = Result(

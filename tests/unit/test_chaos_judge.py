@@ -9,7 +9,7 @@ import pytest
 from tests.chaos.evidence import Evidence, Row
 from tests.chaos.fault import Hit
 from tests.chaos.judge import judge
-from tests.chaos.recovery import quantile, recovery
+from tests.chaos.recovery import Recoveries, quantile
 from tests.chaos.work import Expected
 from tests.faults.ledger import Line
 
@@ -159,10 +159,10 @@ def test_recovery_is_the_time_until_the_last_task_that_was_hit_began_again() -> 
     hit = [line("start", "a", "a", clock=3), line("start", "b", "b", clock=4)]
     again = [line("start", "b", "b", 3, clock=7), line("start", "a", "a", 3, clock=9)]
     lines = [*ended, *hit, *again]
-    assert recovery(lines, began=5, healed=5, hit=Hit(frozenset({WORKER})), outage=False) == 4
-    assert recovery(lines, began=5, healed=5, hit=Hit(frozenset({WORKER + 1})), outage=False) is None
-    assert recovery(lines, began=5, healed=5, hit=Hit(tasks=frozenset({"b"})), outage=False) == 2
-    assert recovery(lines, began=5, healed=6, hit=Hit(), outage=True) == 1
+    assert Recoveries(lines).of(began=5, healed=5, hit=Hit(frozenset({WORKER})), outage=False) == 4
+    assert Recoveries(lines).of(began=5, healed=5, hit=Hit(frozenset({WORKER + 1})), outage=False) is None
+    assert Recoveries(lines).of(began=5, healed=5, hit=Hit(tasks=frozenset({"b"})), outage=False) == 2
+    assert Recoveries(lines).of(began=5, healed=6, hit=Hit(), outage=True) == 1
 
 
 def test_quantiles() -> None:
