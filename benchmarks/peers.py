@@ -201,6 +201,7 @@ def kills(report: Report, options: argparse.Namespace, here: Place) -> None:
         again = "never" if ended.again is None else f"{ended.again:.1f}"
         rows.append([side.name, str(ended.missing), str(ended.twice), str(ended.in_hand), again])
         rows[-1] += [f"{ended.total:.1f}", f"{ended.total / base:.2f}"]
+        report.progress(", ".join(f"{head} {cell}" for head, cell in zip(rows[0][1:], rows[-1][1:], strict=True)))
     report.say(
         f"\n{options.killed} tasks of 200 ms, two workers, one killed, another at once; waited {options.patience:.0f} s"
     )

@@ -2,21 +2,23 @@
 
     ./dev bench restore [--live 1000 10000 100000 1000000] [--finished 10000000] [--store URL …] [--write]
 
-First a real drain: tasks that have ended, that wait and that are scheduled; a worker that is killed while it runs some;
-two that take over, of which one is killed when a quarter is done, and a third in its place; and beside them tasks that
-are cancelled, and (argus) tasks of a paused project. Then the restore alone, as a worker does it at its boot: on stores
-filled by SQL with work in every state, the first call (after which messages are out) and all calls until nothing is
-left to put back. Plain Celery has no such thing: its messages come back by the broker's visibility timeout.
+First a real drain by three workers of two slots, of tasks that wait and that are scheduled: one worker is killed when
+a tenth has ended, a second when a quarter has, and a new one comes in its place; beside them tasks that are cancelled,
+and (argus) tasks of a paused project. Then the restore alone, as a worker does it at its boot: on stores filled by SQL
+with work in every state, the first call (after which messages are out) and all calls until nothing is left to put back.
+Plain Celery has no such thing: its messages come back by the broker's visibility timeout.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from argus_celery.flow import steer
@@ -25,7 +27,8 @@ from argus_celery.records import DispatchReport, HolderFacts
 from argus_celery.store.engine import Store
 from argus_celery.store.schema import metadata
 from benchmarks.harness.filling import KILLED, LOST, fill_up
-from benchmarks.harness.ledger import Ledger
+from benchmarks.harness.killing import READY, all_run
+from benchmarks.harness.ledger import Ledger, Line
 from benchmarks.harness.place import Place, add_arguments, place
 from benchmarks.harness.programs import Programs, came, kill, stop, wait_for
 from benchmarks.harness.report import Report, parser
@@ -35,7 +38,8 @@ from benchmarks.sides.backlog_side import CANCELLED, PAUSED
 from tests.store.bench import Bench
 
 BEFORE_AND_AFTER = ("celery", "celery-late", "celery-late-10s", "argus")
-WORKER = 120.0
+WORKERS = ("zero", "one", "two")
+Process = subprocess.Popen[bytes]
 ME = HolderFacts("worker-me", "worker-me", "here", 2, "boot", "1", "1")
 
 
@@ -52,7 +56,7 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     made = parser(__doc__)
-    made.add_argument("--tasks", type=int, default=120, help="of 200 ms, in the drain; a sixth more are cancelled")
+    made.add_argument("--tasks", type=int, default=180, help="of 200 ms, in the drain; a sixth more are cancelled")
     made.add_argument("--patience", type=float, default=60, help="seconds that a drain may take after the second kill")
     made.add_argument("--no-drain", action="store_true", help="only the restore on filled stores")
     made.add_argument("--live", type=int, nargs="*", default=[1_000, 10_000, 100_000], help="tasks that have not ended")
@@ -90,8 +94,8 @@ def drains(report: Report, options: argparse.Namespace, here: Place) -> None:
         report.progress(f"drain, {side.name}")
         tallies.append(drain(side, here, options))
     report.say(
-        f"\n{options.tasks} tasks of 200 ms, a sixth of them scheduled; a worker killed before, and one of two killed"
-        f" mid-drain;\nwaited {options.patience:.0f} s after that"
+        f"\n{options.tasks} tasks of 200 ms, a sixth of them scheduled; of three workers one killed at a tenth,"
+        f" one at a quarter;\nwaited {options.patience:.0f} s after that"
     )
     rows = [["", *(one.name for one in sides)]]
     rows += [[label, *(cell(one) for one in tallies)] for label, cell in _ROWS]
@@ -112,7 +116,7 @@ _ROWS: list[tuple[str, Callable[[Tally], str]]] = [
     ("cancelled and ran all the same", lambda one: str(one.cancelled_ran)),
     ("paused and ran all the same", lambda one: _or(one.paused_ran, "-")),
     ("ran when the pause was over", lambda one: _or(one.resumed, "-")),
-    ("running in the worker killed mid-drain", lambda one: str(one.in_hand)),
+    ("running in the second worker killed", lambda one: str(one.in_hand)),
     ("seconds until the last of those ran again", lambda one: _or(one.again, "never", 1)),
     ("seconds in all", lambda one: f"{one.total:.1f}"),
 ]
@@ -134,23 +138,20 @@ class _Drain:
         self.is_argus = programs.side.kind == "argus"
 
     def run(self) -> Tally:
-        zero = self._start("zero")
-        self._tell("enqueue", self.count, self.part)
+        zero, _, two = (self._start(name) for name in WORKERS)
+        all_ready = partial(all_run, self.programs, self.ledger, set(WORKERS))
+        wait_for(all_ready, READY, f"the workers of {self.programs.side.name}", 0.5)
         if self.is_argus:
-            self._tell("pause", self.part)
-        self._at_work("zero", self.count / 10)
-        kill(zero)
-        self._start("one")
-        two = self._start("two")
-        self._at_work("one", 0)
-        self._tell("cancel", self.part)
-        self._at_work("two", self.count / 4)
-        kill(two)
-        killed_at, cut_off = time.time(), self.ledger.in_hand("two")
+            self.programs.run("pause", self.part, module="backlog_side")
+        self._start("producer", "enqueue", self.count, self.part)
+        self._kill_at_work(zero, "zero", 0.1)
+        self._start("producer", "cancel", self.part)
+        cut_off = self._kill_at_work(two, "two", 0.25)
+        killed_at = time.time()
         self._start("three")
         came(lambda: self._done() >= self.count, self.patience, 0.1)
         ended = self.ledger.ended()
-        seconds = [line.at for line in self.ledger.lines() if int(line.what) < PAUSED]
+        seconds = [line.at for event in ("start", "end") for line in self._live(event)]
         again = [self.ledger.again(what, killed_at) for what in cut_off]
         paused = self._ran(PAUSED)
         return Tally(
@@ -165,26 +166,30 @@ class _Drain:
             total=max(seconds) - min(seconds),
         )
 
-    def _start(self, name: str) -> object:
-        worker = self.programs.start(name)
+    def _start(self, name: str, *command: object) -> Process:
+        worker = self.programs.start(name, *command, module="backlog_side" if command else "")
         self.running.callback(stop, worker, 5)
         return worker
 
-    def _tell(self, command: str, *numbers: int) -> None:
-        self.programs.run(command, *numbers, module="backlog_side")
+    def _kill_at_work(self, worker: Process, name: str, share: float) -> set[str]:
+        """When this share of the tasks has ended and it is running some; returns which."""
+        at_work = lambda: self._done() >= self.count * share and self.ledger.in_hand(name) != set()  # noqa: E731
+        wait_for(at_work, READY, f"work of {self.programs.side.name}'s worker {name}")
+        kill(worker)
+        return self.ledger.in_hand(name)
 
-    def _at_work(self, name: str, ended: float) -> None:
-        fact = lambda: len(self.ledger.ended()) >= ended and self.ledger.in_hand(name)  # noqa: E731
-        wait_for(lambda: bool(fact()), WORKER, f"work of {self.programs.side.name}'s worker {name}")
+    def _live(self, event: str) -> list[Line]:
+        """Of the tasks that are neither paused nor cancelled."""
+        return [line for line in self.ledger.lines(event) if int(line.what) < PAUSED]
 
     def _done(self) -> int:
-        return sum(int(what) < PAUSED for what in self.ledger.ended())
+        return len({line.what for line in self._live("end")})
 
     def _ran(self, first: int) -> int:
         return sum(first <= int(line.what) < first + 10_000 for line in self.ledger.lines("start"))
 
     def _resumed(self) -> int:
-        self._tell("resume", self.part)
+        self.programs.run("resume", self.part, module="backlog_side")
         came(lambda: self._ran(PAUSED) >= self.part, self.patience, 0.1)
         return self._ran(PAUSED)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from benchmarks.harness.ledger import Ledger
 from benchmarks.harness.programs import Programs, came, kill, stop, wait_for
 
-READY = 60.0
+READY = 120.0
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def drain(programs: Programs, tasks: int, seconds: float, patience: float) -> Ou
         one, two = (programs.start(name) for name in ("one", "two"))
         for worker in (one, two):
             running.callback(stop, worker, 5)
-        wait_for(lambda: _both_run(programs, ledger), READY, "both workers", 0.5)
+        wait_for(lambda: all_run(programs, ledger, {"one", "two"}), READY, "both workers", 0.5)
         running.callback(stop, programs.start("producer", "work", tasks, seconds))
         what = f"a quarter of the tasks of {programs.side.name}"
         wait_for(lambda: len(ledger.ended()) >= tasks / 4 and ledger.in_hand("two") != set(), 120, what)
@@ -45,9 +45,10 @@ def drain(programs: Programs, tasks: int, seconds: float, patience: float) -> Ou
         return _outcome(ledger, tasks, cut_off, killed_at)
 
 
-def _both_run(programs: Programs, ledger: Ledger) -> bool:
+def all_run(programs: Programs, ledger: Ledger, workers: set[str]) -> bool:
+    """Has each worker run something? Gives them something to run."""
     programs.run("trickle", 10, 100)
-    return {"one", "two"} <= {line.worker for line in ledger.lines("stamp")}
+    return workers <= {line.worker for line in ledger.lines("stamp")}
 
 
 def _outcome(ledger: Ledger, tasks: int, cut_off: set[str], killed_at: float) -> Outcome:

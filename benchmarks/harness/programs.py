@@ -33,10 +33,10 @@ class Programs:
         printed = done.stdout.strip().splitlines()
         return dict(json.loads(printed[-1])) if printed and printed[-1].startswith("{") else {}
 
-    def start(self, name: str, *arguments: object) -> subprocess.Popen[bytes]:
+    def start(self, name: str, *arguments: object, module: str = "") -> subprocess.Popen[bytes]:
         """A worker, or another command, in a process group of its own; what it says is in the folder."""
         with (self.folder / f"{name}.log").open("ab") as log:
-            call = [*self._call(), *map(str, arguments or ("worker", name))]
+            call = [*self._call(module), *map(str, arguments or ("worker", name))]
             environment = self._environment(name)
             return subprocess.Popen(call, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)
 
