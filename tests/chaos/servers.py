@@ -72,7 +72,8 @@ class LockStore(OnStore):
     def begin(self, world: World) -> Hit:
         path = make_url(world.place.url).database
         assert path is not None
-        self.connection = sqlite3.connect(path, timeout=60, isolation_level=None)
+        # Healed in another thread than this one.
+        self.connection = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
         self.connection.execute("BEGIN IMMEDIATE")
         return Hit()
 

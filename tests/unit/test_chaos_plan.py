@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from tests.chaos.fault import Fault
 from tests.chaos.faults import KINDS, fault, lacks
 from tests.chaos.options import Options
+from tests.chaos.servers import LockStore
 from tests.chaos.work import KINDS as PIECES
 from tests.chaos.work import piece
 from tests.faults.matrix import BROKERS, STORES
@@ -36,3 +45,15 @@ def test_every_kind_of_work_and_of_fault_comes_up() -> None:
 def test_no_two_pieces_share_a_tag() -> None:
     tags = [one.tag for number in range(2000) for one in piece(1, number).expected()]
     assert len(tags) == len(set(tags))
+
+
+def test_a_lock_that_one_thread_took_is_given_back_by_another(tmp_path: Path) -> None:
+    world: Any = SimpleNamespace(place=SimpleNamespace(url=f"sqlite:///{tmp_path / 'store.db'}"))
+    lock = LockStore(Random(1))
+    with ThreadPoolExecutor() as other:
+        other.submit(lock.begin, world).result()
+    with sqlite3.connect(tmp_path / "store.db", timeout=0) as writer:
+        with pytest.raises(sqlite3.OperationalError):
+            writer.execute("BEGIN IMMEDIATE")
+        lock.heal(world)
+        writer.execute("BEGIN IMMEDIATE")
