@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from types import NoneType
 from typing import Any
 
 from argus_celery.errors import SettingError
 
 PREFIX = "argus_"
+_ENDLESS = float("inf")
 NONE_MEANS_NEVER = ("argus_unknown_deadline",)
 """Elsewhere ``None`` is the default."""
 CATCH_UPS = ("skip", "one", "all")
@@ -70,6 +70,39 @@ class Settings:
         return cls(**values)
 
 
+LONGEST = 100 * 366 * 24 * 3600
+"""Seconds that every store can count and every calendar can show: a hundred years."""
+HIGHEST = 2**31 - 1
+"""What every store can count."""
+
+
+def fault_of_seconds(value: object, least: float = -LONGEST) -> str | None:
+    """What keeps it from being a length of time, as the end of a sentence."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) == _ENDLESS:
+        return f"must be a finite number of seconds, not {shown(value)}"
+    if abs(value) > LONGEST:
+        return f"must be at most {LONGEST} seconds, a hundred years, not {shown(value)}"
+    return None if value >= least else f"must be at least {least:g} s, not {shown(value)}"
+
+
+def fault_of_count(value: object, least: int = 1) -> str | None:
+    """The same of a whole number."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return f"must be a whole number, not {shown(value)}"
+    return (
+        None if least <= value <= HIGHEST else f"must be a whole number from {least} to {HIGHEST}, not {shown(value)}"
+    )
+
+
+def shown(value: object) -> str:
+    """Of a whole number that is too long for Python to write, too."""
+    return (
+        f"{value!r:.100}"
+        if not isinstance(value, int) or abs(value) < 10**50
+        else f"a number of {value.bit_length()} bits"
+    )
+
+
 def counted(count: int, noun: str) -> str:
     """``1 task``, ``2,000 tasks``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
@@ -85,14 +118,6 @@ _COUNTS = ("dispatch_window", "max_losses", "max_payload")
 
 
 def _check_types(settings: Settings) -> None:
-    for name in _DURATIONS:
-        value = getattr(settings, name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise SettingError(f"{PREFIX}{name} must be a number of seconds, not {value!r}")
-    for name in _COUNTS:
-        value = getattr(settings, name)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise SettingError(f"{PREFIX}{name} must be a whole number, not {value!r}")
     for name in ("store_url", "default_project"):
         value = getattr(settings, name)
         if not isinstance(value, str) or not value:
@@ -107,19 +132,20 @@ def _check_choices(settings: Settings) -> None:
 
 def _check_deadline(settings: Settings) -> None:
     value = settings.unknown_deadline
-    if isinstance(value, bool) or not isinstance(value, (int, float, NoneType)):
-        raise SettingError(f"argus_unknown_deadline must be a number of seconds, or None for never, not {value!r}")
-    if value is not None and not 0 <= value < float("inf"):
-        raise SettingError(f"argus_unknown_deadline must be 0 (never) or above, not {value!r}")
+    fault = None if value is None else fault_of_seconds(value, least=0)
+    if fault is not None:
+        raise SettingError(f"argus_unknown_deadline {fault}; 0 or None is never")
 
 
 def _check_ranges(settings: Settings) -> None:
     for name in _DURATIONS:
-        if not 0 < getattr(settings, name) < float("inf"):
-            raise SettingError(f"{PREFIX}{name} must be above 0 seconds, not {getattr(settings, name)!r}")
+        fault = fault_of_seconds(getattr(settings, name), least=0.001)
+        if fault is not None:
+            raise SettingError(f"{PREFIX}{name} {fault}")
     for name in _COUNTS:
-        if getattr(settings, name) < 1:
-            raise SettingError(f"{PREFIX}{name} must be at least 1, not {getattr(settings, name)!r}")
+        fault = fault_of_count(getattr(settings, name))
+        if fault is not None:
+            raise SettingError(f"{PREFIX}{name} {fault}")
     if settings.lease_ttl < 1:
         raise SettingError(f"argus_lease_ttl must be at least 1 second, not {settings.lease_ttl!r}")
     if settings.dispatch_ttl_max < settings.dispatch_ttl:

@@ -167,7 +167,8 @@ class Current:
         """The items that no earlier run has finished. One is finished when the next is asked for.
 
         An item is known by its value (or by ``key``'s). ``batch`` finished items are recorded at once; after a kill
-        up to ``batch - 1`` of them come again. Steps in the body of the loop belong to their item.
+        up to ``batch - 1`` of them come again. Steps in the body of the loop belong to their item. ``BadStep`` is
+        raised where it is looped over twice, or by two threads or coroutines.
         """
         return each.Each(steps_here(), iterable, name, batch, key)
 

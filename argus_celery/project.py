@@ -22,7 +22,7 @@ from argus_celery.flow.come_back import Knowledge
 from argus_celery.flow.pieces import pieces
 from argus_celery.hooks import batch
 from argus_celery.hooks.after import AFTER, IF_FAILED, check_waits, parents_in, runs_regardless
-from argus_celery.hooks.clock import milliseconds
+from argus_celery.hooks.clock import local_milliseconds
 from argus_celery.hooks.deliver import leads_to
 from argus_celery.hooks.durable import is_durable_name, lease_ttl_ms
 from argus_celery.hooks.joining import joining_transaction
@@ -104,8 +104,9 @@ class Project(AsyncCalls):
     def _checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
         deadline = given.get("deadline")
         if isinstance(deadline, datetime):
-            instant = milliseconds(deadline, self._argus.app)
-            given = {**given, "deadline": None if instant is None else configure.Instant(instant)}
+            what = f"deadline of project {self.name!r}"
+            instant = local_milliseconds(deadline, self._argus.app, what, BadOption)
+            given = {**given, "deadline": configure.Instant(instant)}
         if "limit" in given:
             given = {**given, "limit": of_project(self.name, given["limit"])}
         values = configure.checked(self._argus.runtime, self.name, given)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from argus_celery.config import did_you_mean
+from argus_celery.config import did_you_mean, fault_of_count, fault_of_seconds
 from argus_celery.errors import BadStep, BadTask, SettingError
-from argus_celery.flow import perform
+from argus_celery.flow import canonical, perform
 from argus_celery.flow.trying import OPTIONS, StepOptions
-from argus_celery.hooks.keyed import check_key, check_named, value_of
+from argus_celery.hooks.keyed import check_key, check_named, found
 from argus_celery.run import steps_here
 from argus_celery.store.names import fault_of
 
@@ -35,7 +34,7 @@ def step(
     """Calls of this function inside a running durable task are steps; elsewhere it is just called.
 
     ``name`` instead of its qualified name; ``key`` (``"args.url"``, or a function of the arguments) goes behind it, as
-    ``name[key]``. ``retries`` more calls if it raises one of ``retry_for``, after ``backoff`` seconds, doubling up to
+    ``name("a")``. ``retries`` more calls if it raises one of ``retry_for``, after ``backoff`` seconds, doubling up to
     ``backoff_max``. ``timeout``: seconds for each call; of what is no coroutine function, only in the main thread of a
     process (the pools prefork and solo). Raises ``SettingError`` for an option that cannot work.
     """
@@ -55,23 +54,18 @@ def _check(options: StepOptions) -> None:
         raise SettingError(f"step(name=...) {fault}")
     if options.key is not None:
         check_key("step(key=...)", options.key)
-    if isinstance(options.retries, bool) or not isinstance(options.retries, int) or options.retries < 0:
-        raise SettingError(f"step(retries=...) must be a whole number of at least 0, not {options.retries!r}")
-    for name in ("backoff", "backoff_max", "timeout"):
+    if (fault := fault_of_count(options.retries, least=0)) is not None:
+        raise SettingError(f"step(retries=...) {fault}")
+    for name, least in (("backoff", 0.0), ("backoff_max", 1e-3), ("timeout", 1e-3)):
         value = getattr(options, name)
-        if value is not None and not _is_duration(value, least=0 if name == "backoff" else 1e-3):
-            raise SettingError(f"step({name}=...) must be a number of seconds, not {value!r}")
+        if (name, value) != ("timeout", None) and (fault := fault_of_seconds(value, least)) is not None:
+            raise SettingError(f"step({name}=...) {fault}")
     if not options.retry_for or not all(
         isinstance(one, type) and issubclass(one, Exception) for one in options.retry_for
     ):
         raise SettingError(
             f"step(retry_for=...) must be exceptions, as (OSError, TimeoutError), not {options.retry_for}"
         )
-
-
-def _is_duration(value: object, least: float) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and math.isfinite(value) and value >= least  # type: ignore[arg-type, operator]
 
 
 def _decorated(function: Any, options: StepOptions) -> Any:
@@ -94,7 +88,9 @@ def _called(function: Any, options: StepOptions) -> Any:
         steps = steps_here()
         if steps is None:
             return function(*args, **kwargs)
-        return perform.run(steps, _name(function, options, args, kwargs), function, args, kwargs, options)
+        name = options.name or str(function.__qualname__)
+        key = _label(name, function, options.key, args, kwargs)
+        return perform.run(steps, name, function, args, kwargs, options, key)
 
     return call
 
@@ -107,12 +103,15 @@ def _mark_coroutine_function(call: Any) -> None:
         call._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # for asyncio's own question
 
 
-def _name(function: Any, options: StepOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    name = options.name or str(function.__qualname__)
-    if options.key is None:
-        return name
+def _label(name: str, function: Any, key: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    """What tells this call from others, as it tells an item of a loop from others."""
+    if key is None:
+        return None
     try:
-        value = value_of(function, f"the step {name}", options.key, args, kwargs)
+        value = found(function, f"the step {name}", key, args, kwargs)
     except BadTask as error:
         raise BadStep(str(error)) from error
-    return f"{name}[{value}]"
+    try:
+        return canonical.label(value)
+    except TypeError as error:
+        raise BadStep(f"the step {name}: what step(key={key!r}) finds is no key: {error}") from error

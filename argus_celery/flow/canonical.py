@@ -1,4 +1,4 @@
-"""What an item of ``each`` is known by: its value in one form, whatever process writes it."""
+"""What an item of ``each``, or a step with a key, is known by: a value in one form, whatever process writes it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from typing import Any
 from uuid import UUID
 
 _SHORT = 64
+_DIGEST = 32
 _AS_TEXT = (datetime, date, time, timedelta, Decimal, UUID, PurePath)
 
 
-def label(item: Any) -> str:
-    """A text of at most 64 characters: the value itself, if it is a short text or number; else its digest.
+def label(value: Any) -> str:
+    """Its JSON in at most 64 characters: of what is longer the beginning, and a digest.
 
     Raises ``TypeError`` for what has no value that another process would find again.
     """
-    text = json.dumps(_plain(item), sort_keys=True, separators=(",", ":"))
-    if isinstance(item, (str, int)) and len(text) <= _SHORT:
+    text = json.dumps(_plain(value), sort_keys=True, separators=(",", ":"))
+    if len(text) <= _SHORT:
         return text
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    # JSON has no "…" of its own.
+    return f"{text[: _SHORT - _DIGEST - 1]}…{hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]}"
 
 
 def _plain(value: Any) -> Any:

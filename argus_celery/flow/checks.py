@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from argus_celery.config import KEY_CONFLICTS
+from argus_celery.config import KEY_CONFLICTS, LONGEST, fault_of_seconds
 from argus_celery.errors import BadEvent, BadStep, BadTask, PayloadTooLarge
 from argus_celery.flow.runtime import Runtime
 from argus_celery.records import NewTask
@@ -15,8 +14,6 @@ from argus_celery.store.names import fault_of
 
 HIGHEST = 2**31
 SLEEP = "current.sleep(...)"
-LONGEST_WAIT = 100 * 366 * 24 * 3600
-"""Seconds that every store can count and every calendar can show."""
 
 
 def check(rt: Runtime, new: Sequence[NewTask]) -> None:
@@ -46,11 +43,7 @@ def check_event(name: Any) -> None:
 
 def wait_ms(what: str, wait: float | timedelta) -> int:
     """A length of time, which is not negative, in milliseconds."""
-    seconds = wait.total_seconds() if isinstance(wait, timedelta) else wait
-    ms = milliseconds(what, seconds, BadStep)
-    if ms < 0:
-        raise BadStep(f"{what} must not be negative, but is {seconds!r} s")
-    return ms
+    return milliseconds(what, wait.total_seconds() if isinstance(wait, timedelta) else wait, BadStep, least=0)
 
 
 def sleep_ms(seconds: float, minutes: float, hours: float, days: float) -> int:
@@ -80,12 +73,7 @@ def _check_numbers(task: NewTask) -> None:
 
 
 def _check_payload(rt: Runtime, task: NewTask) -> None:
-    limit, size = rt.settings.max_payload, len(task.message.body)
-    if size > limit:
-        raise PayloadTooLarge(
-            f"the arguments of {task.name}[{task.id}] take {size} bytes, above argus_max_payload ({limit}):"
-            " pass a reference to the data instead, or raise the setting"
-        )
+    check_size(rt, f"what is passed to {task.name}[{task.id}]", task.message.body)
 
 
 def _check_choices(task: NewTask) -> None:
@@ -95,10 +83,19 @@ def _check_choices(task: NewTask) -> None:
         )
 
 
-def milliseconds(what: str, seconds: float, error: type[Exception] = BadTask) -> int:
-    """A finite number of seconds in milliseconds."""
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not math.isfinite(seconds):
-        raise error(f"{what} must be a finite number of seconds, not {seconds!r}")
-    if abs(seconds) > LONGEST_WAIT:
-        raise error(f"{what} must be at most {LONGEST_WAIT} seconds, a hundred years, not {seconds!r}")
+def milliseconds(what: str, seconds: float, error: type[Exception] = BadTask, least: float = -LONGEST) -> int:
+    """A length of time in milliseconds. Raises the error for what is none."""
+    fault = fault_of_seconds(seconds, least)
+    if fault is not None:
+        raise error(f"{what} {fault}")
     return round(seconds * 1000)
+
+
+def check_size(rt: Runtime, what: str, data: bytes, error: type[PayloadTooLarge] = PayloadTooLarge) -> None:
+    """What the store is to keep of a user's data is at most ``argus_max_payload``."""
+    limit = rt.settings.max_payload
+    if len(data) > limit:
+        raise error(
+            f"{what} takes {len(data)} bytes, above argus_max_payload ({limit}): store the data elsewhere and give a"
+            " reference to it, or raise the setting"
+        )

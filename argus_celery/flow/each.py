@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from threading import Lock, get_ident
 from typing import Any, Generic, TypeVar, cast
 
+from argus_celery.config import fault_of_count
 from argus_celery.errors import BadStep
-from argus_celery.flow import canonical, scope
+from argus_celery.flow import canonical, naming, scope
 from argus_celery.flow.off_loop import off_loop
 from argus_celery.flow.scope import Scope
 from argus_celery.flow.step import Steps
 
 T = TypeVar("T")
 
-
-async def _awaited(items: Iterator[Any]) -> AsyncIterator[Any]:
-    for item in items:
-        yield item
-
-
 _LOOP = ("argus_celery", "current.each", 0)
 """In place of the function of a step."""
 
 
 class Each(Generic[T]):
-    """The iterator that ``current.each`` gives. One loop, in one thread."""
+    """What ``current.each`` gives: a loop to go through once. It begins, and is named, where it is looped over."""
 
     def __init__(
         self,
@@ -34,92 +31,136 @@ class Each(Generic[T]):
         batch: int,
         key: Callable[[T], Any] | None,
     ) -> None:
-        if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-            raise BadStep(f"each(batch=...) must be a whole number of at least 1, not {batch!r}")
-        self._steps, self._batch, self._key = steps, batch, key
-        self._is_async = hasattr(iterable, "__aiter__")
+        if (fault := fault_of_count(batch)) is not None:
+            raise BadStep(f"each(batch=...) {fault}")
+        self._steps, self._name, self._batch, self._key = steps, name, batch, key
         self._source: Any = aiter(iterable) if isinstance(iterable, AsyncIterable) else iter(iterable)
+        self._begun = Lock()
+
+    def __iter__(self) -> Iterator[T]:
+        if hasattr(self._source, "__anext__"):
+            raise BadStep(f"each: loop over {self._source!r:.100} with  async for")
+        return cast(Iterator[T], self._begin(self._source))
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        source = self._source if hasattr(self._source, "__anext__") else _awaited(self._source)
+        return cast(AsyncIterator[T], self._begin(source))
+
+    def _begin(self, source: Any) -> Any:
+        if not self._begun.acquire(blocking=False):
+            raise BadStep(
+                f"the loop {self._name!r} was begun already, and its items are given once:"
+                " call current.each(...) for each loop, with a name of its own"
+            )
+        return source if self._steps is None else Items(self._steps, source, self._name, self._batch, self._key)
+
+
+async def _awaited(items: Iterator[Any]) -> AsyncIterator[Any]:
+    for item in items:
+        yield item
+
+
+class Items(Generic[T]):
+    """One loop, in one thread or coroutine. Whoever leaves it lets go of this, and so is in its item no more."""
+
+    def __init__(self, steps: Steps, source: Any, name: str, batch: int, key: Callable[[T], Any] | None) -> None:
+        self._steps, self._source, self._batch, self._key = steps, source, batch, key
         self._item: Scope | None = None
         self._seen: dict[str, int] = {}
-        if steps is not None:
-            self._around = steps.names.here
-            self._name = steps.names.take(name, _LOOP)
+        self._unwritten = 0
+        self._by: tuple[int, int] | None = None
+        self._around = steps.names.here
+        self._path = steps.names.take(naming.step(name), _LOOP)
 
-    def __iter__(self) -> Each[T]:
-        if self._is_async:
-            raise BadStep(f"each: loop over {self._source!r:.100} with  async for")
+    def __iter__(self) -> Items[T]:
         return self
 
     def __next__(self) -> T:
-        steps = self._steps
-        if steps is None:
-            return cast(T, next(self._source))
+        self._check_caller()
         if self._item is not None:
-            self._finished(steps)()
+            self._finished()()
         for item in self._source:
-            if self._is_begun(steps, item):
+            if self._is_begun(item):
                 return cast(T, item)
-        steps.flush()
+        self._steps.flush()
         raise StopIteration
 
-    def __aiter__(self) -> Each[T]:
-        if not self._is_async:
-            self._is_async, self._source = True, _awaited(self._source)
+    def __aiter__(self) -> Items[T]:
         return self
 
     async def __anext__(self) -> T:
-        steps = self._steps
-        if steps is None:
-            return cast(T, await anext(self._source))
+        self._check_caller()
         if self._item is not None:
-            await off_loop(self._finished(steps))
-        if not steps.is_loaded:
-            await off_loop(steps.load)
+            await off_loop(self._finished())
+        if not self._steps.is_loaded:
+            await off_loop(self._steps.load)
         async for item in self._source:
-            if self._is_begun(steps, item):
+            if self._is_begun(item):
                 return cast(T, item)
-        if steps.unwritten:
-            await off_loop(steps.flush)
+        if self._steps.unwritten:
+            await off_loop(self._steps.flush)
         raise StopAsyncIteration
 
     def __del__(self) -> None:
         """The loop was left: the item in hand is not finished."""
-        if getattr(self, "_item", None) is not None:
-            self._leave()
+        item = getattr(self, "_item", None)
+        if item is not None:
+            scope.end(item)
 
-    def _is_begun(self, steps: Steps, item: T) -> bool:
+    def _check_caller(self) -> None:
+        caller = _caller()
+        if self._by is None:
+            self._by = caller
+        if caller != self._by:
+            raise BadStep(
+                f"the loop {self._path!r} is asked for items by two threads or coroutines, and each would finish the"
+                " other's: loop in one, and let it wait for what the others do with an item; or give each its own"
+                " current.each(...), with its part of the items"
+            )
+        if self._steps.names.here.base is not self._around.base:
+            raise BadStep(
+                f"the loop {self._path!r} began outside of the step or transaction in which its next item is asked for:"
+                " ask for it where the loop began"
+            )
+
+    def _is_begun(self, item: T) -> bool:
         """Unless an earlier run has finished it."""
-        path = self._path(item)
-        if steps.knows(path):
+        path = self._path_of(item)
+        if self._steps.knows(naming.row(path)):
             return False
-        steps.host.begins(f"an item of {self._name!r}")
+        self._steps.host.begins(f"an item of {self._path!r}")
         self._item = self._around.item(path)
-        scope.move(self._around, self._item)
+        scope.begin(self._item)
         return True
 
-    def _finished(self, steps: Steps) -> Callable[[], None]:
+    def _finished(self) -> Callable[[], None]:
         """The item in hand is finished: the next is asked for. Returns what is to be done about it."""
-        item = self._leave()
-        steps.unwritten[item.path] = None
-        if self._around is steps.names.root:
-            steps.names.give_back(item)  # its path does not come again
-        else:
-            item.taken.add(item.path)
-        return steps.flush if len(steps.unwritten) >= self._batch else steps.host.progress
-
-    def _leave(self) -> Scope:
         item, self._item = self._item, None
         assert item is not None
-        scope.move(item, self._around)
-        return item
+        scope.end(item)
+        self._steps.finished(item, self._around)
+        self._unwritten += 1
+        if self._unwritten < self._batch:
+            return self._steps.host.progress
+        self._unwritten = 0
+        return self._steps.flush
 
-    def _path(self, item: T) -> str:
+    def _path_of(self, item: T) -> str:
         """Equal items are numbered."""
         try:
             label = canonical.label(item if self._key is None else self._key(item))
         except TypeError as error:
             raise BadStep(
-                f"{self._name}: {error}; give each(key=...), a function that tells its items apart"
+                f"{self._path}: {error}; give each(key=...), a function that tells its items apart"
             ) from error
         number = self._seen[label] = self._seen.get(label, 0) + 1
-        return scope.numbered(scope.fitting(f"{self._name}[{label}]"), number)
+        return naming.numbered(naming.item(self._path, label), number)
+
+
+def _caller() -> tuple[int, int]:
+    """The thread, and the task of asyncio."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    return get_ident(), id(task)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from argus_celery.errors import BadStep
-from argus_celery.flow import scope, trying
+from argus_celery.flow import naming, scope, trying
 from argus_celery.flow.awaited import Awaited
 from argus_celery.flow.off_loop import off_loop
 from argus_celery.flow.scope import Scope
@@ -23,6 +23,7 @@ def run(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     options: StepOptions | None = None,
+    key: str | None = None,
 ) -> Any:
     """The value of this step: read, if an earlier run has left it; else the function is called and its value kept.
 
@@ -34,7 +35,7 @@ def run(
         return function(*args, **kwargs)
     if options is None:
         options, function = trying.options_of(function)
-    call = _Call(steps, name, function, options, args, kwargs)
+    call = _Call(steps, naming.step(name, key), function, options, args, kwargs)
     return call.to_await() if trying.is_async(function) else call.done()
 
 
@@ -54,7 +55,8 @@ class _Call:
         self.function, self.args, self.kwargs = function, args, kwargs
         self.around = steps.names.here
         self.scope = self.around.within()
-        self.name = steps.names.take(name, scope.identity(function), self.scope)
+        self.path = steps.names.take(name, scope.identity(function), self.scope)
+        self.name = naming.row(self.path)
         self.trying = Trying(steps.rt, steps.claim, steps.lost, self.name, options)
 
     def done(self) -> Any:
@@ -97,4 +99,4 @@ class _Call:
 
     def _inside(self) -> AbstractContextManager[Scope]:
         """Each try has the names of the one before."""
-        return self.steps.inside(self.scope, self.scope.step(self.name))
+        return self.steps.inside(self.scope, self.scope.step(self.path))

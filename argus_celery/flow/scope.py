@@ -7,7 +7,6 @@ repeat in this process asks for the same steps as a repeat in another.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -16,13 +15,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from argus_celery.errors import BadStep
-from argus_celery.store.names import LONGEST, fault_of
+from argus_celery.flow import naming
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
-
-_KEPT = 200
-"""Letters that are kept of a path that is too long."""
 
 
 @dataclass(eq=False)
@@ -38,16 +34,27 @@ class Scope:
     taken: set[str] = field(default_factory=set)
     recorded: dict[str, bytes | None] = field(default_factory=dict)
     """What was recorded in here, for the case that it is asked for again in this run."""
+    transaction: Scope | None = None
+    """That of the transaction around here, or of the savepoint."""
+    kept: dict[str, bytes | None] = field(default_factory=dict)
+    """Of a transaction: what calls inside that failed have recorded, nevertheless."""
     calls: Counter[Any] = field(default_factory=Counter)
     """How often each call of another task was made in here (``hooks.children``)."""
+    around: Scope | None = None
+    """Of an item: where its loop was when the item began."""
+
+    @property
+    def base(self) -> Scope:
+        """The same without the items of loops."""
+        return self if self.around is None else self.around.base
 
     def within(self) -> Scope:
         """A narrower one of the same path."""
-        return replace(self, taken=set(), recorded={})
+        return replace(self, taken=set(), recorded={}, around=None)
 
     def step(self, path: str) -> Scope:
         """That of a step's function, each time it is called."""
-        return Scope(self.names, path, True, self.connection)
+        return Scope(self.names, path, True, self.connection, transaction=self.transaction)
 
     def item(self, path: str) -> Scope:
         """That of an item: with all that is around it, it is given back; what is in the body itself is never."""
@@ -65,7 +72,7 @@ class Names:
     def __init__(self) -> None:
         self.root = Scope(self)
         self._taken: dict[str, tuple[str, Any]] = {}
-        """Full name → the same without its number, and the function it was taken for."""
+        """Path → the same without its number, and the function it was taken for."""
         self._next: dict[str, int] = {}
         self._lock = Lock()
 
@@ -76,19 +83,16 @@ class Names:
         return scope if scope is not None and scope.names is self else self.root
 
     def take(self, name: str, function: Any, scope: Scope | None = None) -> str:
-        """The full name of this call. Raises ``BadStep`` if another function has the name, or it is none."""
-        fault = fault_of(name)
-        if fault is not None:
-            raise BadStep(f"the name of a step {fault}")
+        """The path of this call, whose name is one of ``naming``. Raises ``BadStep`` if another function has it."""
         scope = scope or self.here
-        base = fitting(f"{scope.path}/{name}" if scope.path else name)
+        base = naming.inside(scope.path, name)
         with self._lock:
             self._check_function(base, function)
-            full = self._free(base)
-            self._taken[full] = (base, function)
+            path = self._free(base)
+            self._taken[path] = (base, function)
             if scope is not self.root:
-                scope.taken.add(full)
-        return full
+                scope.taken.add(path)
+        return path
 
     def _check_function(self, base: str, function: Any) -> None:
         before = self._taken.get(base)
@@ -100,24 +104,30 @@ class Names:
 
     def _free(self, base: str) -> str:
         number = self._next.get(base, 1)
-        while (full := numbered(base, number)) in self._taken:
+        while (path := naming.numbered(base, number)) in self._taken:
             number += 1
         self._next[base] = number + 1
-        return full
+        return path
 
     def give_back(self, scope: Scope) -> None:
         """What was named in here may be asked for again, from its beginning."""
         with self._lock:
-            for full in scope.taken:
-                base, _ = self._taken.pop(full, (full, None))
+            for path in scope.taken:
+                base, _ = self._taken.pop(path, (path, None))
                 self._next.pop(base, None)
             scope.taken.clear()
 
     def keep(self, scope: Scope, around: Scope) -> None:
         """What was named in here is given back together with what is around it; the body itself never is."""
         if around is not self.root:
-            around.taken |= scope.taken
+            with self._lock:
+                around.taken |= scope.taken
             around.recorded |= scope.recorded
+
+    def note(self, scope: Scope, path: str) -> None:
+        """This path is given back with the scope."""
+        with self._lock:
+            scope.taken.add(path)
 
 
 def enter(scope: Scope) -> Any:
@@ -129,21 +139,19 @@ def leave(token: Any) -> None:
     _here.reset(token)
 
 
-def move(before: Scope, after: Scope) -> None:
-    """Go from one scope to another, if the caller is in the first."""
-    if before.names.here is before:
-        _here.set(after)
+def begin(item: Scope) -> None:
+    """Go into an item, until ``end``."""
+    item.around = item.names.here
+    _here.set(item)
 
 
-def fitting(path: str) -> str:
-    """A path that is too long ends with its digest."""
-    if len(path) <= LONGEST:
-        return path
-    return f"{path[:_KEPT]}…{hashlib.sha256(path.encode()).hexdigest()[:32]}"
-
-
-def numbered(base: str, number: int) -> str:
-    return base if number == 1 else fitting(f"{base}#{number}")
+def end(item: Scope) -> None:
+    """Go to where its loop was, if the caller is in the item, or in that of a loop inside which was not left."""
+    scope: Scope | None = item.names.here
+    while scope is not None and scope is not item:
+        scope = scope.around
+    if scope is not None:
+        _here.set(item.around)
 
 
 def identity(function: Any) -> tuple[str, str, int]:

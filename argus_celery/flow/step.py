@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import Event, Lock, get_ident
 from typing import TYPE_CHECKING, Any, Protocol
 
-from argus_celery.errors import BadStep, BadTransaction, LeaseLost, PayloadTooLarge, StoreUnavailable
-from argus_celery.flow import complete, points, scope
+from argus_celery.errors import BadStep, BadTransaction, LeaseLost, StoreUnavailable
+from argus_celery.flow import complete, naming, points, scope
 from argus_celery.flow import transaction as transactions
+from argus_celery.flow.checks import check_size
 from argus_celery.flow.outage import wait_out
 from argus_celery.flow.pieces import pieces
 from argus_celery.flow.runtime import Runtime
@@ -93,12 +94,15 @@ class Steps:
         """Steps and waits that coroutines have called and not awaited yet."""
         self.names = Names()
         self._flushing = Lock()
-        self.unwritten: dict[str, None] = {}
-        """Finished items of ``each`` that are to be written with more of their kind."""
+        self.unwritten: dict[str, Scope | None] = {}
+        """Path → transaction around, of each finished item of ``each`` that is to be written with others."""
         self.in_transaction: set[int] = set()
         """The threads in which a transaction of this run is open."""
         # Nobody was granted this task before its first run.
         self._known: dict[str, bytes | None] | None = {} if claim.token == FIRST_TOKEN + 1 else None
+        self._learned = 0
+        """How often something was, that a reading under way may not have met."""
+        self._knowing = Lock()
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -108,15 +112,18 @@ class Steps:
 
     def load(self) -> dict[str, bytes | None]:
         """What is known, read once; and again where this run cannot be sure what it has written."""
-        known = self._known
-        if known is None:
-            known = self._ask(lambda connection: steps.names(connection, self.claim.task_id))
-            if self.names.here.connection is None:  # else it may yet be rolled back
-                self._known = known
+        while (known := self._known) is None:
+            learned = self._learned
+            read = self._ask(lambda connection: steps.names(connection, self.claim.task_id))
+            if self.names.here.connection is not None:
+                return read  # it may yet be rolled back
+            with self._knowing:
+                if self._known is None and self._learned == learned:
+                    self._known = read
         return known
 
     def knows(self, name: str) -> bool:
-        return name in self.load()
+        return name in self._kept or name in self.load()
 
     def read(self, name: str) -> Any:
         """The value of a step that is known."""
@@ -125,10 +132,16 @@ class Steps:
 
     def raw(self, name: str) -> bytes | None:
         """The same as it is kept."""
-        data = self.load()[name]
+        kept = self._kept
+        data = kept[name] if name in kept else self.load()[name]
         if data is None:
             data = self._ask(lambda connection: steps.value(connection, self.claim.task_id, name))
         return data
+
+    @property
+    def _kept(self) -> Mapping[str, bytes | None]:
+        transaction = self.names.here.transaction
+        return {} if transaction is None else transaction.kept
 
     def _ask(self, query: Callable[[Connection], Any]) -> Any:
         if (connection := self.names.here.connection) is not None:
@@ -171,14 +184,27 @@ class Steps:
             )
         self.host.progress()
 
+    def finished(self, item: Scope, around: Scope) -> None:
+        """This item of a loop, around which is this scope. To be written by ``flush``."""
+        self.unwritten[item.path] = around.transaction
+        if around is self.names.root:
+            self.names.give_back(item)  # its path does not come again
+        else:
+            self.names.note(around, item.path)
+
     def flush(self) -> None:
-        """Write the finished items that were not written yet."""
-        with self._flushing:  # of loops side by side none writes what another is writing
-            rows = dict(self.unwritten)
-            if rows:
-                self.write(rows, points.Kind.ITEM)
-                for name in rows:
-                    self.unwritten.pop(name, None)
+        """Write the finished items that were not written yet: those of the transaction around here, if there is one.
+
+        Others would go with its rollback.
+        """
+        transaction = self.names.here.transaction
+        # Of loops side by side none writes what another is writing; and none waits for who waits for its transaction.
+        with self._flushing if transaction is None else nullcontext():
+            paths = [path for path, by in list(self.unwritten.items()) if by is transaction]
+            if paths:
+                self.write({naming.row(path): None for path in paths}, points.Kind.ITEM)
+                for path in paths:
+                    self.unwritten.pop(path, None)
 
     def _encoded(self, name: str, value: Any) -> bytes:
         try:
@@ -188,13 +214,9 @@ class Steps:
                 f"task {self.claim.task_id}: the step {name!r} has run, but its value cannot be kept ({error});"
                 " return what result_serializer can write, such as a reference to the data"
             ) from error
-        limit = self.rt.settings.max_payload
-        if len(data) > limit:
-            raise PayloadTooLarge(
-                f"task {self.claim.task_id}: the step {name!r} has run, but its value takes {len(data)} bytes, above"
-                f" argus_max_payload ({limit}), and was not kept: store the data elsewhere and return a reference,"
-                " or raise the setting"
-            )
+        check_size(
+            self.rt, f"task {self.claim.task_id}: the step {name!r} has run, but its value, which was not kept,", data
+        )
         return data
 
     # --- where the run is ------------------------------------------------------------------------------------------
@@ -214,14 +236,26 @@ class Steps:
             scope.leave(token)
 
     def _undo(self, around: Scope, inner: Scope, error: BaseException) -> None:
-        for name in inner.taken:
-            self.unwritten.pop(name, None)
+        for path in inner.taken:
+            self.unwritten.pop(path, None)
         self.names.give_back(inner)
         if inner.connection is None:
-            if self._known is not None:
-                self._known |= inner.recorded
-        elif inner.recorded and (around.connection is not None or isinstance(error, StoreUnavailable)):
-            self._known = None  # not known before the transaction is over, or at all
+            self.learn(inner.recorded)
+        elif around.transaction is not None and around.transaction is inner.transaction:
+            around.transaction.kept.update(inner.recorded)
+        elif inner.recorded and isinstance(error, StoreUnavailable):
+            self.learn(None)
+
+    def learn(self, rows: Mapping[str, bytes | None] | None) -> None:
+        """These were recorded in this run, and may be asked for again; None: it cannot be sure which."""
+        if rows is not None and not rows:
+            return
+        with self._knowing:
+            self._learned += 1
+            if rows is None:
+                self._known = None
+            elif self._known is not None:
+                self._known.update(rows)
 
 
 _ALIKE = frozenset({str, int, float, bool, type(None)})
@@ -236,10 +270,16 @@ def transaction(steps: Steps) -> Iterator[Connection]:
     """
     around = steps.names.here
     inner = around.within()
+    inner.transaction, inner.kept = inner, dict(around.transaction.kept if around.transaction is not None else {})
     inner.calls = around.calls.copy()  # what is called again after a rollback is the same call
     with steps.inside(around, inner), _begun(steps, around) as connection:
         inner.connection = connection
         yield connection
+        steps.flush()  # of loops that were left early
+    if around.transaction is None:
+        steps.learn(inner.kept)
+    else:
+        around.transaction.kept.update(inner.kept)
     around.calls |= inner.calls
 
 

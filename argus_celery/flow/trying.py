@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
-import signal
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 from argus_celery import signals
 from argus_celery.errors import NOT_FOR_RETRY, BadStep, StepTimeout
+from argus_celery.flow import interrupt
 from argus_celery.flow.complete import lost
 from argus_celery.flow.runtime import Runtime
 from argus_celery.flow.scope import inmost
@@ -80,7 +80,8 @@ class Trying:
     def _pause(self, tried: int, error: Exception) -> float:
         """How long to wait before the next call; raises the error if there is to be none."""
         options = self.options
-        if tried > options.retries or isinstance(error, NOT_FOR_RETRY) or not isinstance(error, options.retry_for):
+        last = tried > options.retries or isinstance(error, NOT_FOR_RETRY) or interrupt.is_over()
+        if last or not isinstance(error, options.retry_for):
             raise error
         signals.step_retried.send(
             sender=self.rt.store.app_name,
@@ -101,7 +102,6 @@ class Trying:
 
     # --- in time ---------------------------------------------------------------------------------------------------
 
-    @property
     def _late(self) -> StepTimeout:
         return StepTimeout(f"task {self.claim.task_id}: the step {self.name!r} took more than {self.options.timeout} s")
 
@@ -111,42 +111,19 @@ class Trying:
                 return await once()
         except TimeoutError as error:
             if limit.expired():
-                raise self._late from error
+                raise self._late() from error
             raise
 
-    @contextmanager
-    def _in_time(self) -> Iterator[None]:
-        """By a timer signal, which Python can deliver to the main thread only."""
+    def _in_time(self) -> AbstractContextManager[None]:
         seconds = self.options.timeout
         if seconds is None:
-            yield
-            return
-        self._check_interruptible()
-        armed, began = True, time.monotonic()
-
-        def ring(*_: Any) -> None:
-            if armed:
-                raise self._late
-
-        before = signal.signal(signal.SIGALRM, ring)
-        around, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
-        try:
-            yield
-        finally:
-            armed = False
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before if before is not None else signal.SIG_DFL)
-            if around:
-                # A step around this one has a time of its own.
-                signal.setitimer(signal.ITIMER_REAL, max(around - (time.monotonic() - began), 0.001), interval)
-
-    def _check_interruptible(self) -> None:
-        if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+            return nullcontext()
+        if not interrupt.is_possible():
             raise BadStep(
-                f"the step {self.name!r} has timeout={self.options.timeout}, but runs in a thread, where Python cannot"
-                " interrupt a function: make it a coroutine function, give what it calls a timeout, or use the pool"
-                " prefork or solo"
+                f"the step {self.name!r} has timeout={seconds}, but runs in a thread, where Python cannot interrupt a"
+                " function: make it a coroutine function, give what it calls a timeout, or use the pool prefork or solo"
             )
+        return interrupt.within(seconds, self._late)
 
 
 def options_of(function: Any) -> tuple[StepOptions, Any]:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from argus_celery.errors import BadStep, LeaseLost, NoClaim, Suspended, WaitTimeout
-from argus_celery.flow import scope, timers, verdict
+from argus_celery.flow import naming, timers, verdict
 from argus_celery.flow.awaited import Awaited
 from argus_celery.flow.checks import check_event
 from argus_celery.flow.off_loop import off_loop
@@ -54,7 +54,7 @@ class Waits:
     # --- sleeping --------------------------------------------------------------------------------------------------
 
     def sleep(self, ms: int, name: str) -> Any:
-        step = self._take(name, "current.sleep()")
+        step = self._take(naming.sleep(name), "current.sleep()")
         return self._called("current.sleep()", self._sleep(step, ms), ends_run=ms >= SHORT_MS)
 
     def _sleep(self, step: str, ms: int) -> Plan:
@@ -67,7 +67,7 @@ class Waits:
 
     def sleep_until(self, instant: int, name: str) -> Any:
         """``instant`` is milliseconds of the store's clock."""
-        step = self._take(name, "current.sleep()")
+        step = self._take(naming.sleep(name), "current.sleep()")
         return self._called("current.sleep_until()", self._sleep_until(step, instant), ends_run=True)
 
     def _sleep_until(self, step: str, instant: int) -> Plan:
@@ -94,7 +94,7 @@ class Waits:
 
     def wait_for(self, event: str, timeout_ms: int | None, default: Any) -> Any:
         check_event(event)
-        step = self._take(scope.fitting(f"wait {event}"), "current.wait_for()")
+        step = self._take(naming.wait(event), "current.wait_for()")
         is_brief = timeout_ms is not None and timeout_ms < SHORT_MS
         plan = self._wait_for(step, event, timeout_ms, default, is_brief)
         return self._called(f"current.wait_for({event!r})", plan, ends_run=not is_brief)
@@ -152,7 +152,7 @@ class Waits:
             )
         if not self._is_open():
             raise NoClaim(f"task {task}: {call} can only be called while the body runs")
-        return self.steps.names.take(name, ("argus_celery", call, 0))
+        return naming.row(self.steps.names.take(name, ("argus_celery", call, 0)))
 
     def _suspend(self, wait: Wait) -> Plan:
         self.check()

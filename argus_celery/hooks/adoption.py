@@ -39,9 +39,9 @@ def new_task(app: Celery, message: Any, request: Request) -> NewTask:
         message=_as_sent(app, message),
         priority=urgency(app, (message.properties or {}).get("priority")),
         ranked=True,  # whatever it names: the broker has the message already
-        due_at=milliseconds(headers.get("eta"), app),
+        due_at=milliseconds(headers.get("eta"), app, f"the eta of {request.task.name}[{request.id}]"),
         expires_in_ms=None if headers.get("expires") else _expiration(message.properties or {}),
-        expires_at=milliseconds(headers.get("expires"), app),
+        expires_at=milliseconds(headers.get("expires"), app, f"expires of {request.task.name}[{request.id}]"),
         lease_ttl_ms=None if options.lease_ttl is None else round(options.lease_ttl * 1000),
         max_losses=options.max_losses,
         parent_id=headers.get("parent_id"),

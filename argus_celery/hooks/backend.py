@@ -16,7 +16,7 @@ from kombu.exceptions import EncodeError
 from kombu.utils.encoding import bytes_to_str, ensure_bytes
 
 from argus_celery.errors import BadEvent, PayloadTooLarge, StoreUnavailable
-from argus_celery.flow.checks import check_name
+from argus_celery.flow.checks import check_name, check_size
 from argus_celery.flow.forget import forget, forget_old
 from argus_celery.flow.keep import keep
 from argus_celery.flow.say import say
@@ -81,12 +81,8 @@ class ArgusBackend(AsyncBackendMixin, Backend):
         return self._fitting(label, self._get_result_meta(result, state, traceback, request))
 
     def _fitting(self, label: str, content: Any) -> bytes:
-        document, limit = bytes(ensure_bytes(self.encode(content))), self.argus.settings.max_payload
-        if len(document) > limit:
-            raise ResultTooLarge(
-                f"the result of {label} takes {len(document)} bytes, above argus_max_payload"
-                f" ({limit}): store the data elsewhere and return a reference, or raise the setting"
-            )
+        document = bytes(ensure_bytes(self.encode(content)))
+        check_size(self.argus.runtime, f"the result of {label}", document, ResultTooLarge)
         return document
 
     def payload(self, event: str, value: Any) -> bytes:
@@ -98,12 +94,7 @@ class ArgusBackend(AsyncBackendMixin, Backend):
                 f"the payload of the event {event!r} is not what {self.serializer} can write ({error}):"
                 " send plain values, or a reference to the data"
             ) from error
-        limit = self.argus.settings.max_payload
-        if len(data) > limit:
-            raise PayloadTooLarge(
-                f"the payload of the event {event!r} takes {len(data)} bytes, above argus_max_payload ({limit}):"
-                " send a reference to the data instead, or raise the setting"
-            )
+        check_size(self.argus.runtime, f"the payload of the event {event!r}", data)
         return data
 
     def _store_result(

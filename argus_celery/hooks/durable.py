@@ -11,7 +11,7 @@ from celery import Celery, Task
 from celery._state import _get_active_apps
 from celery.local import PromiseProxy, Proxy
 
-from argus_celery.config import NEVER_DURABLE, did_you_mean
+from argus_celery.config import NEVER_DURABLE, did_you_mean, fault_of_count, fault_of_seconds
 from argus_celery.errors import SettingError
 from argus_celery.hooks.keyed import Key, check_key, check_named
 from argus_celery.hooks.limits import Limit, limits_of
@@ -36,18 +36,12 @@ class DurableOptions:
     def __post_init__(self) -> None:
         if self.unique is not None and not isinstance(self.unique, bool):
             check_key("durable(unique=...)", self.unique)
-        if self.lease_ttl is not None and not _at_least_1(self.lease_ttl):
-            raise SettingError(f"durable(lease_ttl=...) must be at least 1 second, not {self.lease_ttl!r}")
-        if self.max_losses is not None and not _at_least_1(self.max_losses):
-            raise SettingError(f"durable(max_losses=...) must be at least 1, not {self.max_losses!r}")
-        if self.progress_timeout is not None and not _at_least_1(self.progress_timeout):
-            raise SettingError(
-                f"durable(progress_timeout=...) must be at least 1 second, not {self.progress_timeout!r}"
-            )
-
-
-def _at_least_1(given: object) -> bool:
-    return isinstance(given, (int, float)) and given >= 1
+        for name in ("lease_ttl", "progress_timeout"):
+            value = getattr(self, name)
+            if value is not None and (fault := fault_of_seconds(value, least=1)) is not None:
+                raise SettingError(f"durable({name}=...) {fault}")
+        if self.max_losses is not None and (fault := fault_of_count(self.max_losses)) is not None:
+            raise SettingError(f"durable(max_losses=...) {fault}")
 
 
 def durable(

@@ -49,10 +49,15 @@ def check_named(where: str, key: str, signature: inspect.Signature) -> None:
 
 def value_of(function: Callable[..., Any], name: str, key: Key, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """What the key finds in a call. Raises ``BadTask`` if it finds nothing, or what is no plain value."""
-    value = key(*args, **kwargs) if callable(key) else _found(_bound(function, name, args, kwargs), name, key)
+    value = found(function, name, key, args, kwargs)
     if isinstance(value, (dict, list, tuple, set, frozenset, bytes)) or value is inspect.Parameter.empty:
         raise BadTask(f"{name}: {key!r} finds {value!r:.100}; a key is a plain value, such as a number or a text")
     return str(value)
+
+
+def found(function: Callable[..., Any], name: str, key: Key, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The same, whatever it is."""
+    return key(*args, **kwargs) if callable(key) else _found(_bound(function, name, args, kwargs), name, key)
 
 
 def _found(bound: Mapping[str, Any], name: str, key: str) -> Any:

@@ -35,6 +35,13 @@ class Timed(task_message):
     expires_in: float | None = None
 
 
+def check_times(label: str, given: Mapping[str, Any]) -> None:
+    """Raises ``BadTask`` for seconds that are no length of time."""
+    for option in ("countdown", "expires"):
+        if isinstance(given.get(option), (int, float)):
+            checks.milliseconds(f"{option} of {label}", given[option])
+
+
 def new_task(
     app: Celery, body: Any, publish: Mapping[str, Any], queue: Any, timed: Any, options: DurableOptions
 ) -> NewTask:
@@ -42,6 +49,7 @@ def new_task(
     headers = publish["headers"]
     message = wire_message(app, body, publish, queue)
     _check_runs_once(headers["task"], queue)
+    label = f"{headers['task']}[{headers['id']}]"
     countdown, expires_in = getattr(timed, "countdown", None), getattr(timed, "expires_in", None)
     if headers.get("expires") is None:
         expires_in = publish.get("expiration")  # the broker's own way to say it, which a repeat would begin anew
@@ -51,10 +59,10 @@ def new_task(
         message=message,
         priority=urgency(app, publish.get("priority")),
         ranked=publish.get("priority") is not None,
-        delay_ms=None if countdown is None else max(0, checks.milliseconds("countdown", countdown)),
-        due_at=None if countdown is not None else milliseconds(headers.get("eta"), app),
-        expires_in_ms=None if expires_in is None else checks.milliseconds("expires", expires_in),
-        expires_at=None if expires_in is not None else milliseconds(headers.get("expires"), app),
+        delay_ms=None if countdown is None else max(0, checks.milliseconds(f"countdown of {label}", countdown)),
+        due_at=None if countdown is not None else milliseconds(headers.get("eta"), app, f"the eta of {label}"),
+        expires_in_ms=None if expires_in is None else checks.milliseconds(f"expires of {label}", expires_in),
+        expires_at=None if expires_in is not None else milliseconds(headers.get("expires"), app, f"expires of {label}"),
         lease_ttl_ms=None if options.lease_ttl is None else round(options.lease_ttl * 1000),
         max_losses=options.max_losses,
         parent_id=headers.get("parent_id"),

@@ -19,11 +19,11 @@ from celery._state import get_current_task
 from kombu.utils.encoding import ensure_bytes
 
 from argus_celery import signals
-from argus_celery.errors import LeaseLost
+from argus_celery.errors import BadStep, LeaseLost
 from argus_celery.flow import complete, release, retry, suspend
 from argus_celery.flow.outage import wait_out
 from argus_celery.flow.suspend import Wait
-from argus_celery.hooks.clock import milliseconds
+from argus_celery.hooks.clock import local_milliseconds
 from argus_celery.records import Claim, Message, NewChord, NewTask, Outcome
 from argus_celery.run import Run, in_hand, running
 from argus_celery.store.results import ResultRow
@@ -82,9 +82,7 @@ class Execution(Run):
         return self.argus.results.decode(data)
 
     def instant(self, at: datetime) -> int:
-        ms = milliseconds(at, self.argus.app)
-        assert ms is not None
-        return ms
+        return local_milliseconds(at, self.argus.app, "current.sleep_until(...)", BadStep)
 
     def leave_body(self) -> None:
         """From here on nothing is thrown into the run."""

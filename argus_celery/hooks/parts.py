@@ -12,7 +12,7 @@ from celery.result import GroupResult
 from kombu.serialization import dumps, loads, prepare_accept_content
 from kombu.utils.encoding import ensure_bytes
 
-from argus_celery.errors import PayloadTooLarge
+from argus_celery.flow.checks import check_size
 from argus_celery.hooks.attached import attached
 from argus_celery.hooks.backend import ResultTooLarge
 from argus_celery.hooks.ids import check_ids
@@ -39,13 +39,10 @@ def part_of(app: Celery, request: Any, state: str, result: Any) -> ChordPart | N
 
 
 def _encoded(app: Celery, request: Any, state: str, result: Any) -> bytes:
-    results, limit = attached(app).results, attached(app).settings.max_payload
+    results = attached(app).results
     document = bytes(ensure_bytes(results.encode(results.encode_result(result, state))))
-    if len(document) > limit:
-        raise ResultTooLarge(
-            f"the result of {request.task}[{request.id}], a part of a chord, takes {len(document)} bytes, above"
-            f" argus_max_payload ({limit}): store the data elsewhere and return a reference, or raise the setting"
-        )
+    label = f"the result of {request.task}[{request.id}], a part of a chord,"
+    check_size(attached(app).runtime, label, document, ResultTooLarge)
     return document
 
 
@@ -67,12 +64,7 @@ def new_chord(app: Celery, chord_id: str, results: Any, body: Any, project_id: i
     """Raises ``EncodeError``, ``PayloadTooLarge`` and ``BadTask`` for a body that cannot be kept."""
     check_ids(body)
     data = _body_bytes(app, body)
-    limit = attached(app).settings.max_payload
-    if len(data) > limit:
-        raise PayloadTooLarge(
-            f"the body of a chord takes {len(data)} bytes, above argus_max_payload ({limit}): store the data elsewhere"
-            " and pass a reference, or raise the setting"
-        )
+    check_size(attached(app).runtime, "the body of a chord", data)
     if isinstance(results, _regen):  # a lazy header is not looked at before it is sent
         return NewChord(chord_id, data, project_id=project_id)
     shape = [_shape(result) for result in results]

@@ -28,7 +28,7 @@ from argus_celery.hooks.joining import given, joining_transaction, keep_for_comm
 from argus_celery.hooks.keyed import unique_of
 from argus_celery.hooks.limits import bounds_of
 from argus_celery.hooks.mixing import mix_in
-from argus_celery.hooks.newtask import Timed, check_carried, new_task, placed, wire_message
+from argus_celery.hooks.newtask import Timed, check_carried, check_times, new_task, placed, wire_message
 from argus_celery.hooks.outbox import Execution, execution_here, outbox_here
 from argus_celery.records import Bound, Enqueued, NewTask
 from argus_celery.store.outer import outer_here
@@ -44,9 +44,11 @@ class Recording:
     app: Celery
 
     def as_task_v2(self, task_id: str, name: str, *args: Any, **options: Any) -> Any:
+        given, durable = {**dict(zip(_POSITIONS, args, strict=False)), **options}, is_durable_name(self.app, name)
+        if durable:
+            check_times(f"{name}[{task_id}]", given)  # before Celery reckons with them
         message = super().as_task_v2(task_id, name, *args, **options)  # type: ignore[misc]
-        given = {**dict(zip(_POSITIONS, args, strict=False)), **options}
-        sending(task_id if is_durable_name(self.app, name) else None)
+        sending(task_id if durable else None)
         timed = Timed(*message)
         timed.countdown = given.get("countdown") or None
         if isinstance(given.get("expires"), (int, float)):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
+from uuid import UUID
 
 import pytest
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
@@ -62,7 +64,7 @@ def test_calls_of_a_decorated_function_are_steps(bench: FlowBench, run: JsonRun,
     for _ in range(2):
         assert [download(log, "a"), download(log, "b"), fetch(log, url="a"), parse(log, "a")] == ["a", "b", "a", "a"]
         run = begin(bench, taken_over(bench, run.claim))
-    assert names(bench) == ["download", "download#2", "fetch[a]", "parse it[A]"]
+    assert names(bench) == ["download", "download#2", 'fetch("a")', 'parse it("A")']
     assert log == ["a", "b", "a", "a"]
 
 
@@ -73,7 +75,7 @@ def test_a_decorated_method_is_called_with_its_options_under_either_name(
     assert site.get("a") == "a"
     assert current.step("another name", site.get, "b") == "b"
     assert log == ["a", "a", "b", "b"]
-    assert names(bench) == ["Site.get[a]", "another name"]
+    assert names(bench) == ['Site.get("a")', "another name"]
 
 
 def test_outside_a_run_a_decorated_function_is_just_called(log: Log) -> None:
@@ -211,6 +213,67 @@ def test_the_time_of_a_step_inside_another_ends_only_that_step(run: JsonRun, log
     assert time.monotonic() - began >= 1
 
 
+@pytest.mark.parametrize("options", [{"timeout": 60}, {"timeout": 60, "retries": 5}, {"retries": 5}])
+def test_the_time_of_a_step_ends_those_inside_it_whatever_time_they_have(
+    run: JsonRun, log: Log, options: dict[str, Any]
+) -> None:
+    @step(**QUICK, **options)
+    def inner() -> None:
+        log.append("inner")
+        time.sleep(60)
+
+    @step(timeout=60)
+    def between() -> None:
+        inner()
+
+    @step(timeout=0.2)
+    def outer() -> None:
+        between()
+
+    of_the_test = signal.getitimer(signal.ITIMER_REAL)[0]
+    with pytest.raises(StepTimeout, match=r"outer' took more than 0\.2 s"):
+        outer()
+    assert log == ["inner"]
+    assert 0 <= of_the_test - signal.getitimer(signal.ITIMER_REAL)[0] < 60
+
+
+def test_a_step_that_met_the_end_of_the_time_around_it_is_not_called_again(run: JsonRun, log: Log) -> None:
+    @step(retries=5, **QUICK)
+    def inner() -> None:
+        log.append("inner")
+        try:
+            time.sleep(60)
+        except StepTimeout as error:
+            raise OSError from error
+
+    with pytest.raises(OSError):
+        step(timeout=0.2)(lambda: inner())()
+    assert log == ["inner"]
+
+
+def test_a_timer_of_the_body_rings_at_its_time_in_a_step_with_a_time_limit(run: JsonRun, log: Log) -> None:
+    rung = threading.Event()
+
+    @step(timeout=1)
+    def act() -> None:
+        assert rung.wait(30)
+        log.append("rung")
+        time.sleep(60)
+
+    before = signal.signal(signal.SIGALRM, lambda *_: rung.set())
+    of_the_test = signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+    try:
+        with pytest.raises(StepTimeout, match=r"took more than 1 s"):
+            act()
+        rung.clear()
+        assert rung.wait(30)
+        assert signal.getitimer(signal.ITIMER_REAL)[1] == pytest.approx(0.1)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *of_the_test)
+    assert log == ["rung"]
+
+
 def test_a_function_in_a_thread_cannot_have_a_time_limit(run: JsonRun, log: Log) -> None:
     @step(timeout=5)
     def act() -> None:
@@ -265,7 +328,14 @@ def test_a_timeout_of_the_function_itself_is_its_own(run: JsonRun) -> None:
         ({"retries": -1}, "retries"),
         ({"retries": 1.5}, "retries"),
         ({"retries": True}, "retries"),
+        ({"retries": 10**400}, "step(retries=...) must be a whole number from 0 to 2147483647"),
         ({"backoff": -1}, "backoff"),
+        ({"backoff": 10**400}, "step(backoff=...) must be at most 3162240000 seconds"),
+        ({"backoff": None}, "step(backoff=...) must be a finite number of seconds, not None"),
+        ({"backoff_max": None}, "step(backoff_max=...)"),
+        ({"backoff_max": 1e300}, "step(backoff_max=...) must be at most"),
+        ({"timeout": True}, "step(timeout=...) must be a finite number"),
+        ({"timeout": float("inf")}, "step(timeout=...) must be a finite number"),
         ({"backoff_max": float("nan")}, "backoff_max"),
         ({"timeout": 0}, "timeout"),
         ({"timeout": "5"}, "timeout"),
@@ -295,7 +365,17 @@ def test_what_is_no_function_or_gives_no_value_is_refused() -> None:
             step(target)
 
 
-def test_a_call_whose_key_finds_no_plain_value_is_refused(run: JsonRun, log: Log) -> None:
-    with pytest.raises(BadStep, match="a key is a plain value"):
-        fetch(log, ["a"])  # type: ignore[arg-type]
+def test_a_call_whose_key_finds_what_no_other_process_would_find_is_refused(run: JsonRun, log: Log) -> None:
+    for value, told in ((object(), "object has no value"), ([log, print], "builtin_function_or_method has no value")):
+        with pytest.raises(BadStep, match=rf"the step fetch: what step\(key='args\.url'\) finds is no key: {told}"):
+            fetch(log, value)  # type: ignore[arg-type]
     assert log == []
+
+
+def test_keys_of_other_kinds_are_other_keys_and_may_be_of_any_length(bench: FlowBench, run: JsonRun, log: Log) -> None:
+    keys: list[Any] = [1, "1", 1.0, True, None, (1, "1"), UUID(int=1), "https://example.com/" + "x" * 3000]
+    for _ in range(2):
+        for key in keys:
+            assert fetch(log, key) == str(key)
+        run = begin(bench, taken_over(bench, run.claim))
+    assert log == keys

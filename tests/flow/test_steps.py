@@ -7,18 +7,19 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
+from threading import Event, current_thread, main_thread
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from argus_celery import current
+from argus_celery import current, step
 from argus_celery.errors import BadStep, LeaseLost, PayloadTooLarge, StoreUnavailable
 from argus_celery.flow.lapse import lapse
 from argus_celery.store import leases, steps
 from argus_celery.store.schema import steps as table
 from tests.flow.conftest import FlowBench
-from tests.flow.faults import meanwhile
+from tests.flow.faults import UnluckyStore, meanwhile
 from tests.flow.running import Log, begin, names, taken_over
 from tests.store.bench import counted
 
@@ -83,11 +84,32 @@ def test_the_same_name_again_is_numbered(bench: FlowBench, log: Log) -> None:
     assert [current.step("fetch", log.do, tag) for tag in "abcd"] == ["a", "b", "c", "d"]
 
 
-def test_a_name_that_looks_like_a_numbered_one_is_passed_over(bench: FlowBench, log: Log) -> None:
-    begin(bench, bench.running())
-    for name in ("fetch#2", "fetch", "fetch"):
-        current.step(name, log.do, name)
-    assert names(bench) == ["fetch", "fetch#2", "fetch#3"]
+def test_a_name_that_looks_like_another_steps_is_a_step_of_its_own(bench: FlowBench, log: Log) -> None:
+    @step(key="args.number")
+    def fetch(number: int) -> str:
+        return str(log.do(f"fetch {number}"))
+
+    def body() -> None:
+        for name in ("fetch#2", "outer/fetch", "each[1]", "each[1]/fetch", "wait told", "sleep"):
+            current.step(name, log.do, name)
+        for what in ("first", "second"):
+            current.step("fetch", log.do, what)
+        current.step("outer", lambda: current.step("fetch", log.do, "inner"))
+        fetch(1)
+        for item in current.each([1], name=fetch.__qualname__):
+            log.do(f"item {item}")
+        for _ in current.each([1]):
+            current.step("fetch", log.do, "in the loop")
+        current.sleep(0.001)
+        assert current.wait_for("told", timeout=0.001, default=5) == 5
+
+    claim = bench.running()
+    for _ in range(2):
+        begin(bench, claim).in_body = True
+        body()
+        claim = taken_over(bench, claim)
+    assert len(log) == len(set(log)) == 12
+    assert len(names(bench)) == 15
 
 
 def test_another_function_under_a_name_is_refused(bench: FlowBench, log: Log) -> None:
@@ -409,3 +431,50 @@ def test_threads_that_take_one_name_get_a_number_each(bench: FlowBench, log: Log
             )
         )
     assert len(names(bench)) == 40
+
+
+def test_what_a_failed_step_has_recorded_while_another_thread_was_reading_is_known(
+    bench: FlowBench, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, go_on = Event(), Event()
+
+    def statement(work: Any) -> Any:
+        answer = UnluckyStore.statement(bench.store, work)
+        if current_thread() is not main_thread() and not read.is_set():
+            read.set()
+            assert go_on.wait(30)
+        return answer
+
+    def outer(fails: bool) -> str:
+        current.step("inner", log.do, "inner")
+        return str(log.fail("failed") if fails else "done")
+
+    claim = bench.running()
+    begin(bench, taken_over(bench, claim))
+    monkeypatch.setattr(bench.store, "statement", statement)
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(copy_context().run, current.step, "other", log.do, "other")
+        assert read.wait(30)
+        with pytest.raises(ValueError):
+            current.step("outer", outer, True)
+        go_on.set()
+        reading.result(timeout=30)
+    assert current.step("outer", outer, False) == "done"
+    assert sorted(log) == ["failed", "inner", "other"]
+
+
+def test_what_a_failed_step_of_a_transaction_has_recorded_is_known_though_another_thread_reads(
+    bench: FlowBench, log: Log
+) -> None:
+    def pay(fails: bool) -> str:
+        current.step("inner", log.do, "inner")
+        return str(log.fail("failed") if fails else "done")
+
+    run, outside = begin(bench, taken_over(bench, bench.running())), copy_context()
+    with ThreadPoolExecutor(1) as pool, current.transaction():
+        with pytest.raises(ValueError):
+            current.step("pay", pay, True)
+        pool.submit(outside.run, run.steps.load).result(timeout=30)
+        assert current.step("pay", pay, False) == "done"
+    assert current.step("after", log.do, "after") == "after"
+    assert log == ["inner", "failed", "after"]

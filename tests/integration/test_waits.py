@@ -411,8 +411,17 @@ def test_a_wait_that_is_none_is_refused(bench: Shop) -> None:
             lambda: current.sleep("soon"),  # type: ignore[arg-type]
             lambda: current.sleep(float("nan")),
             lambda: current.sleep(days=40_000),
+            lambda: current.sleep(10**400),
+            lambda: current.sleep(10**5000),
+            lambda: current.sleep(True),
+            lambda: current.sleep(minutes=float("inf")),
+            lambda: current.sleep(days=timedelta(days=1)),  # type: ignore[arg-type]
             lambda: current.sleep_until(5),  # type: ignore[arg-type]
+            lambda: current.sleep_until(datetime.max),
+            lambda: current.sleep_until(datetime.max.replace(tzinfo=UTC)),
             lambda: current.wait_for("approved", timeout=-1),
+            lambda: current.wait_for("approved", timeout=10**400),
+            lambda: current.wait_for("approved", timeout=timedelta.max),
         ):
             with pytest.raises(errors.BadStep):
                 call()
