@@ -34,17 +34,19 @@ class Each(Generic[T]):
         if (fault := fault_of_count(batch)) is not None:
             raise BadStep(f"each(batch=...) {fault}")
         self._steps, self._name, self._batch, self._key = steps, name, batch, key
-        self._source: Any = aiter(iterable) if isinstance(iterable, AsyncIterable) else iter(iterable)
+        self._iterable: Any = iterable
         self._begun = Lock()
 
     def __iter__(self) -> Iterator[T]:
-        if hasattr(self._source, "__anext__"):
-            raise BadStep(f"each: loop over {self._source!r:.100} with  async for")
-        return cast(Iterator[T], self._begin(self._source))
+        if isinstance(self._iterable, AsyncIterable) and not isinstance(self._iterable, Iterable):
+            raise BadStep(f"each: loop over {self._iterable!r:.100} with  async for")
+        return cast(Iterator[T], self._begin(iter(self._iterable)))
 
     def __aiter__(self) -> AsyncIterator[T]:
-        source = self._source if hasattr(self._source, "__anext__") else _awaited(self._source)
-        return cast(AsyncIterator[T], self._begin(source))
+        is_async = isinstance(self._iterable, AsyncIterable)
+        return cast(
+            AsyncIterator[T], self._begin(aiter(self._iterable) if is_async else _awaited(iter(self._iterable)))
+        )
 
     def _begin(self, source: Any) -> Any:
         if not self._begun.acquire(blocking=False):

@@ -114,7 +114,7 @@ class Steps:
         """What is known, read once; and again where this run cannot be sure what it has written."""
         while (known := self._known) is None:
             learned = self._learned
-            read = self._ask(lambda connection: steps.names(connection, self.claim.task_id))
+            read: dict[str, bytes | None] = self._ask(lambda connection: steps.names(connection, self.claim.task_id))
             if self.names.here.connection is not None:
                 return read  # it may yet be rolled back
             with self._knowing:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import Context, copy_context
@@ -451,6 +451,22 @@ def test_what_comes_asynchronously_needs_an_asynchronous_loop(bench: FlowBench) 
     begin(bench, bench.running())
     with pytest.raises(BadStep, match="async for"):
         list(current.each(pages("ab")))
+
+
+def test_what_comes_in_both_ways_takes_either_loop(sqlite_bench: FlowBench, log: Log) -> None:
+    class Query:
+        """As of Django."""
+
+        def __iter__(self) -> Iterator[str]:
+            return iter("ab")
+
+        def __aiter__(self) -> AsyncIterator[str]:
+            return pages("ab")
+
+    begin(sqlite_bench, sqlite_bench.running())
+    crawl(log, Query())
+    asyncio.run(acrawl(log, Query()))
+    assert log == ["a", "b", "a", "b"]
 
 
 def test_without_a_claim_an_asynchronous_loop_just_runs(log: Log) -> None:
