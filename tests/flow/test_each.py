@@ -406,6 +406,17 @@ def test_finished_items_of_a_batch_outlive_the_rollback_of_a_transaction_in_the_
     assert log == ["d", "d1", "d2"]
 
 
+def test_finished_items_of_a_batch_outlive_the_rollback_to_a_savepoint_in_the_loop(bench: FlowBench, log: Log) -> None:
+    begin(bench, bench.running())
+    with current.transaction():
+        for item in current.each("ab", batch=10):
+            with suppress(KeyError), current.transaction():
+                for part in current.each([1, 2], name="parts"):
+                    current.step("part", log.do, f"{item}{part}")
+                raise KeyError
+    assert names(bench) == ['each["a"]', 'each["b"]']
+
+
 def test_finished_items_of_a_loop_that_is_left_in_a_transaction_commit_with_it(bench: FlowBench, log: Log) -> None:
     begin(bench, bench.running())
     with current.transaction():
