@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
-from threading import Lock, get_ident
 from typing import Any, Generic, TypeVar, cast
 
 from argus_celery.config import fault_of_count
@@ -35,7 +35,7 @@ class Each(Generic[T]):
             raise BadStep(f"each(batch=...) {fault}")
         self._steps, self._name, self._batch, self._key = steps, name, batch, key
         self._iterable: Any = iterable
-        self._begun = Lock()
+        self._begun = threading.Lock()
 
     def __iter__(self) -> Iterator[T]:
         if isinstance(self._iterable, AsyncIterable) and not isinstance(self._iterable, Iterable):
@@ -165,4 +165,4 @@ def _caller() -> tuple[int, int]:
         task = asyncio.current_task()
     except RuntimeError:
         task = None
-    return get_ident(), id(task)
+    return threading.get_ident(), id(task)  # gevent may put its own in place
