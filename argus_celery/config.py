@@ -89,9 +89,9 @@ def fault_of_count(value: object, least: int = 1) -> str | None:
     """The same of a whole number."""
     if isinstance(value, bool) or not isinstance(value, int):
         return f"must be a whole number, not {shown(value)}"
-    return (
-        None if least <= value <= HIGHEST else f"must be a whole number from {least} to {HIGHEST}, not {shown(value)}"
-    )
+    if value < least:
+        return f"must be at least {least}, not {shown(value)}"
+    return None if value <= HIGHEST else f"must be at most {HIGHEST}, not {shown(value)}"
 
 
 def shown(value: object) -> str:

@@ -42,7 +42,7 @@ def test_what_is_no_length_of_time_is_refused_where_the_task_is_declared(option:
 
 @pytest.mark.parametrize("given", [0, 1.5, True, "3", NAN, 10**400])
 def test_what_is_no_count_of_losses_is_refused_where_the_task_is_declared(given: Any) -> None:
-    with pytest.raises(SettingError, match=r"^durable\(max_losses=\.\.\.\) must be a whole number"):
+    with pytest.raises(SettingError, match=r"^durable\(max_losses=\.\.\.\) must be "):
         durable(max_losses=given)
 
 
