@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,7 +42,12 @@ class Still(Store):
 
     @property
     def now(self) -> sa.ColumnElement[int]:
-        return sa.literal_column(str(self.began + self.clock_shift), sa.BigInteger)
+        # A parameter, so that statements are not compiled anew at each instant.
+        return sa.bindparam("now", self.began + self.clock_shift, sa.BigInteger, unique=True)
+
+    def take(self, engine: sa.Engine) -> None:
+        """In a fork: the parent's engine, which has no connection open, with the statements that it has compiled."""
+        self._engines = {os.getpid(): engine}
 
 
 class UnluckyStill(UnluckyStore, Still):
@@ -58,13 +64,24 @@ class World:
         settings = Settings(store_url=self.url, max_losses=2, dispatch_window=self.window, **TIMES)
         self.store = Still(self.url, app_name="model")
         self.unlucky_store = UnluckyStill(self.url, app_name="model")
-        self._empty()
-        self._set_the_clock()
+        metadata.create_all(self.store.engine)
         self.rt = Runtime(self.store, settings, self.broker.publish)
         self.unlucky = Runtime(self.unlucky_store, settings, self.broker.publish)
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """With an empty store, and with warm statements."""
+        self.store.clock_shift = self.unlucky_store.clock_shift = 0
+        self.broker.queue.clear()
+        self.broker.ever.clear()
+        self.fortune()
+        for rt in (self.rt, self.unlucky):
+            rt.window.__init__()  # type: ignore[misc]
+            rt.project_ids.clear()
+        self._empty()
+        self._set_the_clock()
 
     def _empty(self) -> None:
-        metadata.create_all(self.store.engine)
         with self.store.engine.begin() as connection:
             for table in reversed(metadata.sorted_tables):
                 connection.execute(sa.delete(table))

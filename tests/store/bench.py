@@ -102,7 +102,7 @@ def fill(store: Store, finished: int, scheduled: int, tag: str = "") -> None:
             connection.execute(sa.insert(leases), [{"task_id": f"far-{tag}-{n}", **far} for n in numbers])
 
 
-def _stands_alone(connection: Any) -> bool:
+def stands_alone(connection: Any) -> bool:
     """Is what this connection sends in autocommit?"""
     options = connection.get_execution_options()
     return options.get("isolation_level") == "AUTOCOMMIT" or not options.get("argus_begin", "BEGIN")
@@ -117,11 +117,11 @@ def counted(store: Store) -> Iterator[Counted]:
         if statement.startswith("BEGIN"):
             return
         count.statements += 1
-        alone = _stands_alone(connection)
+        alone = stands_alone(connection)
         count.transactions += int(alone and not statement.lstrip().startswith("SELECT"))
 
     def on_commit(connection: Any) -> None:
-        alone = _stands_alone(connection)
+        alone = stands_alone(connection)
         count.transactions += int(not alone)
 
     event.listen(store.engine, "before_cursor_execute", on_statement)
