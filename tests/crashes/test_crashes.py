@@ -16,7 +16,7 @@ from tests.model.worlds import World
 assert SCENES, f"{steering.__name__} and {working.__name__} tell them"
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
 def test_a_kill_at_any_point_makes_no_difference(
     scene: Scene, world: World, tmp_path: Path, request: pytest.FixtureRequest
