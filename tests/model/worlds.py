@@ -42,9 +42,7 @@ class Still(Store):
 
     @property
     def now(self) -> sa.ColumnElement[int]:
-        # A parameter, so that statements are not compiled anew at each instant. Of one name: SQLAlchemy finds the value
-        # for a cached statement by it.
-        return sa.bindparam("the_time", self.began + self.clock_shift, sa.BigInteger)
+        return sa.literal_column(str(self.began + self.clock_shift), sa.BigInteger)
 
     def take(self, engine: sa.Engine) -> None:
         """In a fork: the parent's engine, which has no connection open, with the statements that it has compiled."""
