@@ -57,7 +57,7 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     made = parser(__doc__)
     made.add_argument("--tasks", type=int, default=180, help="of 200 ms, in the drain; a sixth more are cancelled")
-    made.add_argument("--patience", type=float, default=60, help="seconds that a drain may take after the second kill")
+    made.add_argument("--patience", type=float, default=120, help="seconds that a drain may take after the second kill")
     made.add_argument("--no-drain", action="store_true", help="only the restore on filled stores")
     made.add_argument("--live", type=int, nargs="*", default=[1_000, 10_000, 100_000], help="tasks that have not ended")
     made.add_argument("--finished", type=int, default=100_000, help="tasks that have, beside them")
@@ -111,7 +111,7 @@ def _or(value: float | None, otherwise: str, digits: int = 0) -> str:
 _ROWS: list[tuple[str, Callable[[Tally], str]]] = [
     ("enqueued", lambda one: str(one.enqueued)),
     ("done", lambda one: str(one.done)),
-    ("lost, or not back in time", lambda one: str(one.lost)),
+    ("not done in time", lambda one: str(one.lost)),
     ("ran to their end twice", lambda one: str(one.twice)),
     ("cancelled and ran all the same", lambda one: str(one.cancelled_ran)),
     ("paused and ran all the same", lambda one: _or(one.paused_ran, "-")),
