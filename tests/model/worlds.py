@@ -66,6 +66,7 @@ class World:
         metadata.create_all(self.store.engine)
         self.rt = Runtime(self.store, settings, self.broker.publish)
         self.unlucky = Runtime(self.unlucky_store, settings, self.broker.publish)
+        self._set_the_clock()  # once: the statements of a store are kept by how far its clock was moved
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -78,7 +79,6 @@ class World:
             rt.window.__init__()  # type: ignore[misc]
             rt.project_ids.clear()
         self._empty()
-        self._set_the_clock()
 
     def _empty(self) -> None:
         with self.store.engine.begin() as connection:
