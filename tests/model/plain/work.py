@@ -128,7 +128,7 @@ class Work(Ends):
             return
         task.body, task.queue, task.retries, task.attempts = body, queue, task.retries + 1, task.attempts + 1
         self._hand_back(task, self.now + delay)
-        self._lease(task_id).follows = False
+        self._lease(task_id).follows, self._lease(task_id).expires = False, None
         self._publish(self._dispatch_own([task], keeps=[task]))
 
     def release(self, holder: str, task_id: str, token: int, *, delay: int) -> bool:
