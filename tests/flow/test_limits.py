@@ -433,15 +433,16 @@ def test_the_slow_sweep_has_every_line_looked_at(bench: FlowBench) -> None:
 
 
 def test_starts_keep_their_pace_by_the_clock_of_the_store(bench: FlowBench) -> None:
-    pace = (Bound("pace", spacing=1_000_000),)
+    pace = (Bound("pace", spacing=20_000_000),)  # long beside what the test takes
     ids = enqueued(bench, 3, pace)
     assert sent(bench) == [ids[0]]
     wait = dispatch(bench.rt).next_due_ms
-    assert wait is not None and 500 < wait <= 1_001
+    assert wait is not None and 10_000 < wait <= 20_001
     for at in (1, 2):
-        bench.pass_time(1.002)
-        assert dispatch(bench.rt).dispatched == (ids[at],)
-        assert dispatch(bench.rt).dispatched == ()
+        bench.pass_time(20.002)
+        # Those before it may come again: nobody has fetched them.
+        assert set(ids[at:]) & set(dispatch(bench.rt).dispatched) == {ids[at]}
+        assert set(ids[at:]) & set(dispatch(bench.rt).dispatched) == set()
 
 
 def test_a_burst_may_come_at_once_after_a_rest_and_is_saved_up_no_further(bench: FlowBench) -> None:
