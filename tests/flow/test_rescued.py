@@ -1,4 +1,4 @@
-"""A rescue is told in one line at INFO: how many tasks run again, and whose they were."""
+"""A rescue is told in one line at WARNING: how many tasks run again, and whose they were."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_boot_says_once_how_many_tasks_of_which_worker_run_again(
     bench.running("w2", max_losses=1)
     bench.pass_time(7)
     loop = Loop(bench.rt, worker("w3"), Errands(), lambda: None)
-    with caplog.at_level(logging.INFO, logger="argus_celery"):
+    with caplog.at_level(logging.WARNING, logger="argus_celery"):
         loop.run_once()
         loop.run_once()
     (line,) = [record.getMessage() for record in caplog.records]

@@ -14,6 +14,7 @@ class MariaServer(Server):
     """``root`` without a password, on loopback."""
 
     name = "mariadb"
+    in_memory = True
 
     def __init__(self, port: int | None = None) -> None:
         self.program, self.installer = _programs()

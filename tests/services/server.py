@@ -20,6 +20,10 @@ import psutil
 from tests.services import guard
 
 
+MEMORY, ROOM = Path("/dev/shm"), 4 * 2**30
+"""A file system in memory, and the bytes that are to be free there."""
+
+
 class ServiceMissing(Exception):
     """No program for the service is on this machine; the text says what to set or install."""
 
@@ -30,10 +34,12 @@ class Server:
     name = "server"
     stop_signal: int = signal.SIGTERM
     start_seconds = 60.0
+    in_memory = False
+    """Is its folder in memory, where there is room? For who waits for the disk at each table that is made."""
 
     def __init__(self, port: int | None = None) -> None:
         self.port = port or free_port()
-        self.folder = Path(tempfile.mkdtemp(prefix=f"argus-{self.name}-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=f"argus-{self.name}-", dir=_memory() if self.in_memory else None))
         self.process: subprocess.Popen[bytes] | None = None
         guard.watch_folder(self.folder)
 
@@ -194,3 +200,8 @@ def find_program(name: str, *folders: str) -> Path | None:
     for pattern in folders:
         candidates += sorted(Path("/").glob(f"{pattern.lstrip('/')}/{name}"), reverse=True)
     return next((path for path in candidates if os.access(path, os.X_OK)), None)
+
+
+def _memory() -> Path | None:
+    has_room = MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= ROOM
+    return MEMORY if has_room else None
