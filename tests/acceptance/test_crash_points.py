@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from argus_celery.testing.killing import EFFECT, POINTS, Killing, Report
+from argus_celery.testing.killing import Killing, Report
+from argus_celery.testing.watching import EFFECT, POINTS
 from argus_celery.testing.ledger import Ledger
 from examples.agent import app as agent
 from examples.agent import tables, world
