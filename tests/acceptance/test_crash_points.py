@@ -14,8 +14,8 @@ import pytest
 import sqlalchemy as sa
 
 from argus_celery.testing.killing import Killing, Report
-from argus_celery.testing.watching import EFFECT, POINTS
 from argus_celery.testing.ledger import Ledger
+from argus_celery.testing.watching import EFFECT, POINTS
 from examples.agent import app as agent
 from examples.agent import tables, world
 from examples.agent.world import World
