@@ -19,7 +19,6 @@ import psutil
 
 from tests.services import guard
 
-
 MEMORY, ROOM = Path("/dev/shm"), 4 * 2**30
 """A file system in memory, and the bytes that are to be free there."""
 
