@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -137,6 +138,7 @@ def record(
     rows: list[dict[str, Any]] = []
     enqueued: list[Enqueued] = []
     out: list[Dispatch] = []
+    unwritten: Counter[str] = Counter()
     for task in batch:
         first = known.get((_project_id(task), task.key)) or known.get(task.id) if known else None
         if first is not None and first.id == task.id and first.abandoned and not adopted and not task.after:
@@ -173,7 +175,9 @@ def record(
         names = entry.names_of(task, project)
         line = entry.line_for(task, names, paused=project.paused or waits > 0)
         goes = not waits and line is None
-        direct = goes and _goes_out(rt, connection, task, paused=project.paused, adopted=adopted)
+        sent = unwritten[task.message.queue]
+        direct = goes and _goes_out(rt, connection, task, sent, paused=project.paused, adopted=adopted)
+        unwritten[task.message.queue] += direct
         entry.come(task, names, line, direct=direct)
         token = fences[task.id] + 1 if task.id in fences else int(direct)
         enqueued.append(Enqueued(task.id, created=True, token=token if direct else 0))
@@ -347,10 +351,12 @@ def _check_open(project: Project | None, task: NewTask) -> Project:
     return project
 
 
-def _goes_out(rt: Runtime, connection: Connection, task: NewTask, *, paused: bool, adopted: bool) -> bool:
+def _goes_out(
+    rt: Runtime, connection: Connection, task: NewTask, unwritten: int, *, paused: bool, adopted: bool
+) -> bool:
     if paused or (task.delay_ms or 0) > 0 or task.due_at is not None:
         return False
-    return adopted or rt.window.take(rt.store, connection, rt.settings.dispatch_window, task.message.queue)
+    return adopted or rt.window.take(rt.store, connection, rt.settings.dispatch_window, task.message.queue, unwritten)
 
 
 def _task_row(rt: Runtime, task: NewTask) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from argus_celery.flow.afterwards import afterwards
 from argus_celery.flow.publish import send
 from argus_celery.flow.requeue import dispatch_own
 from argus_celery.flow.runtime import Runtime
-from argus_celery.flow.wake import fits
+from argus_celery.flow.wake import fitting
 from argus_celery.records import Dispatch
 from argus_celery.store import events, leases, projects, waits
 from argus_celery.store.projects import Project
@@ -94,7 +94,7 @@ def _wake(rt: Runtime, connection: Connection, project_id: int, name: str) -> tu
     waiting = set(waits.of_event(connection, project_id, name, AT_ONCE, ids))
     rows = [row for row in rows if row.task_id in waiting]
     # Asked before they are due: the window is not for those before which others wait.
-    sent = [row.task_id for row in rows if fits(rt, connection, row)]
+    sent = fitting(rt, connection, rows)
     leases.wake(rt.store, connection, sorted(waiting))
     waits.forget(connection, waiting)
     return len(ids), dispatch_own(rt, connection, sent)

@@ -62,15 +62,21 @@ def _settle(rt: Runtime, connection: Connection, rows: Sequence[Lease], told: Se
     going = [row for row in rows if row.task_id not in never and met[row.task_id]]
     free = [row for row in going if row.waits <= met[row.task_id]]
     # Asked before they are due: the window is not for those before which others wait.
-    sent = [row.task_id for row in free if fits(rt, connection, row)]
+    sent = fitting(rt, connection, free)
     for number in sorted({met[row.task_id] for row in going}):
         leases.wait_less(connection, [row.task_id for row in going if met[row.task_id] == number], number)
     return Released(dispatch_own(rt, connection, sent), abandoned)
 
 
-def fits(rt: Runtime, connection: Connection, row: Lease) -> bool:
-    """May it go out at once, when it is due?"""
-    return rt.window.take(rt.store, connection, rt.settings.dispatch_window, row.queue)
+def fitting(rt: Runtime, connection: Connection, rows: Sequence[Lease]) -> list[str]:
+    """Those that may go out at once, when they are due."""
+    sent: Counter[str] = Counter()
+    fit = []
+    for row in rows:
+        if rt.window.take(rt.store, connection, rt.settings.dispatch_window, row.queue, sent[row.queue]):
+            sent[row.queue] += 1
+            fit.append(row.task_id)
+    return fit
 
 
 def _abandoned(rt: Runtime, connection: Connection, rows: Sequence[Lease], told: Sequence[Edge]) -> list[Ending]:

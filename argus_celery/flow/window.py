@@ -41,11 +41,14 @@ class Window:
             if committed:
                 self._noted |= new
 
-    def take(self, store: Store, connection: Connection, size: int, queue: str) -> bool:
-        """May one more message of this queue go to the broker at once? Not while older ones wait in the store."""
+    def take(self, store: Store, connection: Connection, size: int, queue: str, unwritten: int) -> bool:
+        """May one more message of this queue go to the broker at once? Not while older ones wait in the store.
+
+        ``unwritten`` messages were let go before it in the same transaction, which the store does not know yet.
+        """
         free, until = self._free.get(queue, (0, 0.0))
         if time.monotonic() >= until:
-            free, until = self._look(store, connection, size, queue)
+            free, until = self._look(store, connection, size - unwritten, queue)
         self._free[queue] = (max(free - 1, 0), until)
         return free > 0
 

@@ -25,9 +25,10 @@ class Event:
 def lock(store: Store, connection: Connection, project_id: int, name: str) -> Event | None:
     """Lock the event until the commit, whether or not it was sent. Behind the project, before any lease."""
     query = store.dialect.for_update(_select(project_id, name))
-    while (row := connection.execute(query).first()) is None:
-        # On PostgreSQL a row that is met here is not locked by it: it may be dropped again before it is.
-        store.dialect.insert_new(connection, events, [{"project_id": project_id, "name": name}])
+    row = connection.execute(query).first()
+    if row is None:
+        store.dialect.insert_or_lock(connection, events, [{"project_id": project_id, "name": name}])
+        row = connection.execute(query).one()  # a rival may have sent it meanwhile
     return _event(row)
 
 

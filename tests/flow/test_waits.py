@@ -220,17 +220,17 @@ def test_an_event_whose_row_is_dropped_between_the_look_and_the_lock_is_told_all
     if bench.store.dialect_name == "sqlite":
         return  # the transaction is the only writer
     claim, row = bench.running(), {"project_id": 1, "name": "approved"}
-    rows = bench.store.dialect.insert_new
+    rows = bench.store.dialect.insert_or_lock
 
     def insert(connection: Any, table: Any, new: Any) -> None:
         other.store.transaction(lambda c: rows(c, table, [row]))
         rows(connection, table, new)
         dropping.append(pool.submit(other.store.transaction, lambda c: drop_unsent(c, 10)))
-        futures.wait(dropping, timeout=0.5)  # on MariaDB it waits for the commit
+        futures.wait(dropping, timeout=0.5)  # it waits for the commit
 
     dropping: list[Any] = []
     with ThreadPoolExecutor(1) as pool, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(bench.store.dialect, "insert_new", insert)
+        patched.setattr(bench.store.dialect, "insert_or_lock", insert)
         assert tell(bench.rt, "default", "approved", b"yes")
         dropping[0].result(30)
     assert verdict.look(bench.rt, claim, "approved") == b"yes"

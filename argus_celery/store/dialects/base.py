@@ -70,6 +70,10 @@ class Dialect:
         """Insert the rows whose unique keys are not there yet; wait for a rival's uncommitted one."""
         raise NotImplementedError
 
+    def insert_or_lock(self, connection: Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """The same, and those that are there already are locked until the commit."""
+        self.insert_new(connection, table, rows)
+
     def code(self, error: sa.exc.DBAPIError) -> str | int | None:
         raise NotImplementedError
 

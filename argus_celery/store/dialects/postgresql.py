@@ -38,6 +38,11 @@ class PostgreSQL(Dialect):
     def insert_new(self, connection: Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
         connection.execute(insert(table).on_conflict_do_nothing(), list(rows))
 
+    def insert_or_lock(self, connection: Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        keys = list(table.primary_key.columns)
+        statement = insert(table).on_conflict_do_update(index_elements=keys, set_={keys[0].name: keys[0]})
+        connection.execute(statement, list(rows))
+
     def code(self, error: sa.exc.DBAPIError) -> str | int | None:
         return getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
 
