@@ -33,14 +33,22 @@ class MariaServer(Server):
             return
         options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
         call = [str(self.installer), "--no-defaults", *_user(), f"--datadir={self.data}", *options]
-        subprocess.run(call, check=True, capture_output=True, cwd=self.folder)
+        made = subprocess.run([*call, self._temporary()], capture_output=True, text=True, cwd=self.folder)
+        if made.returncode:
+            raise RuntimeError(f"{' '.join(map(str, call))}: exit {made.returncode}: {made.stdout}{made.stderr}")
 
     def command(self) -> Sequence[str | Path]:
         place = [f"--datadir={self.data}", f"--port={self.port}", f"--socket={self.folder / 'socket'}"]
         net = ["--bind-address=127.0.0.1", "--skip-name-resolve", f"--pid-file={self.folder / 'pid'}"]
         # A killed process loses nothing by the flush option, only a killed machine.
         size = ["--innodb-flush-log-at-trx-commit=2", "--innodb-buffer-pool-size=64M", "--max-connections=300"]
-        return [self.program, "--no-defaults", *_user(), *place, *net, *size]
+        return [self.program, "--no-defaults", *_user(), *place, *net, *size, self._temporary()]
+
+    def _temporary(self) -> str:
+        """Its own: a server that starts removes the temporary tables of all who share the folder with it."""
+        folder = self.folder / "tmp"
+        folder.mkdir(exist_ok=True)
+        return f"--tmpdir={folder}"
 
     def answers(self) -> bool:
         import pymysql
