@@ -54,7 +54,8 @@ def define(store: Store, connection: Connection, bounds: Collection[Bound]) -> N
     known = _definitions(store, connection, sorted(wanted))
     new = [bound for name, bound in wanted.items() if name not in known]
     if new:
-        store.dialect.insert_or_lock(connection, limits, [_row(bound) for bound in sorted(new, key=lambda one: one.name)])
+        rows = [_row(bound) for bound in sorted(new, key=lambda one: one.name)]
+        store.dialect.insert_or_lock(connection, limits, rows)
         known = _definitions(store, connection, sorted(wanted))
     for name in sorted(wanted):
         if known[name] != wanted[name]:
