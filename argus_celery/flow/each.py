@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from argus_celery.config import fault_of_count
 from argus_celery.errors import BadStep
 from argus_celery.flow import canonical, naming, scope
+from argus_celery.flow.given import given
 from argus_celery.flow.off_loop import off_loop
-from argus_celery.flow.scope import Scope
+from argus_celery.flow.scope import Call, Scope
 from argus_celery.flow.step import Steps
 
 T = TypeVar("T")
@@ -54,7 +56,10 @@ class Each(Generic[T]):
                 f"the loop {self._name!r} was begun already, and its items are given once:"
                 " call current.each(...) for each loop, with a name of its own"
             )
-        return source if self._steps is None else Items(self._steps, source, self._name, self._batch, self._key)
+        if self._steps is None:
+            return source
+        what = partial(given, None, [self._iterable], {})
+        return Items(self._steps, source, self._name, self._batch, self._key, what)
 
 
 async def _awaited(items: Iterator[Any]) -> AsyncIterator[Any]:
@@ -65,14 +70,22 @@ async def _awaited(items: Iterator[Any]) -> AsyncIterator[Any]:
 class Items(Generic[T]):
     """One loop, in one thread or coroutine. Whoever leaves it lets go of this, and so is in its item no more."""
 
-    def __init__(self, steps: Steps, source: Any, name: str, batch: int, key: Callable[[T], Any] | None) -> None:
+    def __init__(
+        self,
+        steps: Steps,
+        source: Any,
+        name: str,
+        batch: int,
+        key: Callable[[T], Any] | None,
+        what: Callable[[], Any],
+    ) -> None:
         self._steps, self._source, self._batch, self._key = steps, source, batch, key
         self._item: Scope | None = None
         self._seen: dict[str, int] = {}
         self._unwritten = 0
         self._by: tuple[int, int] | None = None
         self._around = steps.names.here
-        self._path = steps.names.take(naming.step(name), _LOOP)
+        self._path = steps.names.take(naming.step(name), Call(self._around.path, _LOOP, what))
 
     def __iter__(self) -> Items[T]:
         return self

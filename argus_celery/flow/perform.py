@@ -10,8 +10,9 @@ from typing import Any
 from argus_celery.errors import BadStep
 from argus_celery.flow import naming, scope, trying
 from argus_celery.flow.awaited import Awaited
+from argus_celery.flow.given import given
 from argus_celery.flow.off_loop import off_loop
-from argus_celery.flow.scope import Scope
+from argus_celery.flow.scope import Call, Scope
 from argus_celery.flow.step import Steps
 from argus_celery.flow.trying import StepOptions, Trying
 
@@ -35,7 +36,7 @@ def run(
         return function(*args, **kwargs)
     if options is None:
         options, function = trying.options_of(function)
-    call = _Call(steps, naming.step(name, key), function, options, args, kwargs)
+    call = _Call(steps, naming.step(name, key), function, options, args, kwargs, named=key is not None)
     return call.to_await() if trying.is_async(function) else call.done()
 
 
@@ -50,12 +51,15 @@ class _Call:
         options: StepOptions,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
+        *,
+        named: bool,
     ) -> None:
         self.steps = steps
         self.function, self.args, self.kwargs = function, args, kwargs
         self.around = steps.names.here
         self.scope = self.around.within()
-        self.path = steps.names.take(name, scope.identity(function), self.scope)
+        what = None if named else partial(given, function, args, kwargs)
+        self.path = steps.names.take(name, Call(self.scope.path, scope.identity(function), what), self.scope)
         self.name = naming.row(self.path)
         self.trying = Trying(steps.rt, steps.claim, steps.lost, self.name, options)
 
@@ -68,7 +72,7 @@ class _Call:
 
     def to_await(self) -> Awaited:
         steps = self.steps
-        given_back = partial(steps.names.give_back, self.scope)
+        given_back = partial(steps.names.give_back, self.scope, self.around)
         return Awaited(f"the step {self.name!r}", steps.unawaited, self._awaited, given_back)
 
     async def _awaited(self) -> Any:

@@ -2,12 +2,14 @@
 
 A step is known by its name, never by its position. Inside a step or an item of ``each`` names begin with its path. The
 same name again gets a number; a call that fails gives its name back, with all that was named inside it, so that a
-repeat in this process asks for the same steps as a repeat in another.
+repeat in this process asks for the same steps as a repeat in another. What asks for the name with other arguments is
+no repeat, and is refused: a later run, which does not see the failure, would take the one for the other.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,9 +18,34 @@ from typing import TYPE_CHECKING, Any
 
 from argus_celery.errors import BadStep
 from argus_celery.flow import naming
+from argus_celery.flow.given import are_alike
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
+
+
+Function = tuple[str, str, int]
+"""Module, name and line of a function (``identity``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What takes a name."""
+
+    place: str
+    """The path of the scope in which it is called."""
+    function: Function
+    given: Callable[[], Any] | None = None
+    """What tells it from a call for another thing (``flow.given``); None if its name does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A call of another task."""
+
+    call: Any
+    occurrence: int
+    given: Any
 
 
 @dataclass(eq=False)
@@ -31,7 +58,10 @@ class Scope:
     """Is a step of the user's running, somewhere around here?"""
     connection: Connection | None = None
     """That of the transaction around here: what is recorded here commits with it."""
-    taken: set[str] = field(default_factory=set)
+    taken: dict[str, Call | None] = field(default_factory=dict)
+    """What was named in here; None is an item of a loop."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Base → place of the calls in here that have failed."""
     recorded: dict[str, bytes | None] = field(default_factory=dict)
     """What was recorded in here, for the case that it is asked for again in this run."""
     transaction: Scope | None = None
@@ -40,6 +70,10 @@ class Scope:
     """Of a transaction: what calls inside that failed have recorded, nevertheless."""
     calls: Counter[Any] = field(default_factory=Counter)
     """How often each call of another task was made in here (``hooks.children``)."""
+    made: list[Child] = field(default_factory=list)
+    """Of a transaction: what it has called so."""
+    undone: list[Child] = field(default_factory=list)
+    """Calls of transactions in here that were rolled back: who makes the same again repeats them."""
     around: Scope | None = None
     """Of an item: where its loop was when the item began."""
 
@@ -48,9 +82,25 @@ class Scope:
         """The same without the items of loops."""
         return self if self.around is None else self.around.base
 
+    def occurrence(self, call: Any, what: Callable[[], Any]) -> int:
+        """How many calls like this were made in here with this one; ``what`` tells it from one that was rolled back."""
+        if not self.undone and self.transaction is not self:
+            self.calls[call] += 1
+            return self.calls[call]
+        given = what()
+        child = next((one for one in self.undone if one.call == call and are_alike(one.given, given)), None)
+        if child is None:
+            self.calls[call] += 1
+            child = Child(call, self.calls[call], given)
+        else:
+            self.undone.remove(child)
+        if self.transaction is self:
+            self.made.append(child)
+        return child.occurrence
+
     def within(self) -> Scope:
         """A narrower one of the same path."""
-        return replace(self, taken=set(), recorded={}, around=None)
+        return replace(self, taken={}, failed={}, made=[], recorded={}, around=None)
 
     def step(self, path: str) -> Scope:
         """That of a step's function, each time it is called."""
@@ -71,9 +121,13 @@ class Names:
 
     def __init__(self) -> None:
         self.root = Scope(self)
-        self._taken: dict[str, tuple[str, Any]] = {}
+        self._taken: dict[str, tuple[str, Function]] = {}
         """Path → the same without its number, and the function it was taken for."""
         self._next: dict[str, int] = {}
+        self._failed: dict[str, list[tuple[str, Any]]] = {}
+        """Base → path of each call that has failed, and what it was given."""
+        self.refused: str | None = None
+        """Why a call was: the body is not to end well, though it may have gone on."""
         self._lock = Lock()
 
     @property
@@ -82,25 +136,44 @@ class Names:
         scope = _here.get()
         return scope if scope is not None and scope.names is self else self.root
 
-    def take(self, name: str, function: Any, scope: Scope | None = None) -> str:
-        """The path of this call, whose name is one of ``naming``. Raises ``BadStep`` if another function has it."""
+    def take(self, name: str, call: Call, scope: Scope | None = None) -> str:
+        """The path of this call, whose name is one of ``naming``.
+
+        Raises ``BadStep`` if another function has it, or a call for another thing that has failed.
+        """
         scope = scope or self.here
         base = naming.inside(scope.path, name)
         with self._lock:
-            self._check_function(base, function)
-            path = self._free(base)
-            self._taken[path] = (base, function)
+            self._check_function(base, call.function)
+            path = self._given_back(base, call) or self._free(base)
+            self._taken[path] = (base, call.function)
             if scope is not self.root:
-                scope.taken.add(path)
+                scope.taken[path] = call
         return path
 
-    def _check_function(self, base: str, function: Any) -> None:
+    def _check_function(self, base: str, function: Function) -> None:
         before = self._taken.get(base)
         if before is not None and before[1] != function:
             raise BadStep(
                 f"the step {base!r} has called {told(before[1])} in this run, and now {told(function)}:"
                 " give each its own name"
             )
+
+    def _given_back(self, base: str, call: Call) -> str | None:
+        """The path of the call that has failed, and of which this is the repeat."""
+        failed = self._failed.get(base)
+        if not failed:
+            return None
+        now = call.given() if call.given is not None else None
+        for at, (path, before) in enumerate(failed):
+            if are_alike(before, now):
+                del failed[at]
+                return path
+        self.refused = (
+            f"the step {base!r} has failed, and is called again with other arguments: is it another try, or for another"
+            ' thing? A later run could not tell, so let its name say what it is for: f"fetch {url}", or key=...'
+        )
+        raise BadStep(self.refused)
 
     def _free(self, base: str) -> str:
         number = self._next.get(base, 1)
@@ -109,25 +182,39 @@ class Names:
         self._next[base] = number + 1
         return path
 
-    def give_back(self, scope: Scope) -> None:
-        """What was named in here may be asked for again, from its beginning."""
+    def give_back(self, scope: Scope, around: Scope) -> None:
+        """What was named in here may be asked for again: what is inside of what failed from its beginning."""
         with self._lock:
-            for path in scope.taken:
+            for path, call in scope.taken.items():
                 base, _ = self._taken.pop(path, (path, None))
-                self._next.pop(base, None)
+                if call is not None and call.place == around.path:
+                    self._failed.setdefault(base, []).append((path, call.given() if call.given is not None else None))
+                    around.failed[base] = call.place
+                else:
+                    self._forget(base)
+            for base, place in scope.failed.items():
+                if place == around.path:
+                    around.failed[base] = place
+                else:
+                    self._forget(base)
             scope.taken.clear()
+
+    def _forget(self, base: str) -> None:
+        self._next.pop(base, None)
+        self._failed.pop(base, None)
 
     def keep(self, scope: Scope, around: Scope) -> None:
         """What was named in here is given back together with what is around it; the body itself never is."""
         if around is not self.root:
             with self._lock:
                 around.taken |= scope.taken
+                around.failed |= scope.failed
             around.recorded |= scope.recorded
 
     def note(self, scope: Scope, path: str) -> None:
-        """This path is given back with the scope."""
+        """This path of an item is given back with the scope."""
         with self._lock:
-            scope.taken.add(path)
+            scope.taken[path] = None
 
 
 def enter(scope: Scope) -> Any:
@@ -154,7 +241,7 @@ def end(item: Scope) -> None:
         _here.set(item.around)
 
 
-def identity(function: Any) -> tuple[str, str, int]:
+def identity(function: Any) -> Function:
     """What tells one function from another: not the object, which a body may make anew at each call."""
     function = inmost(function)
     named = function if hasattr(function, "__qualname__") else type(function)
@@ -168,6 +255,6 @@ def inmost(function: Any) -> Any:
     return function
 
 
-def told(function: tuple[str, str, int]) -> str:
+def told(function: Function) -> str:
     module, name, line = function
     return f"{module}.{name}" + (f" of line {line}" if "<lambda>" in name else "")

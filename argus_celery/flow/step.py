@@ -188,7 +188,7 @@ class Steps:
         """This item of a loop, around which is this scope. To be written by ``flush``."""
         self.unwritten[item.path] = around.transaction
         if around is self.names.root:
-            self.names.give_back(item)  # its path does not come again
+            self.names.give_back(item, around)  # its path does not come again
         else:
             self.names.note(around, item.path)
 
@@ -238,7 +238,7 @@ class Steps:
     def _undo(self, around: Scope, inner: Scope, error: BaseException) -> None:
         for path in inner.taken:
             self.unwritten.pop(path, None)
-        self.names.give_back(inner)
+        self.names.give_back(inner, around)
         if inner.connection is None:
             self.learn(inner.recorded)
         elif around.transaction is not None and around.transaction is inner.transaction:
@@ -271,16 +271,19 @@ def transaction(steps: Steps) -> Iterator[Connection]:
     around = steps.names.here
     inner = around.within()
     inner.transaction, inner.kept = inner, dict(around.transaction.kept if around.transaction is not None else {})
-    inner.calls = around.calls.copy()  # what is called again after a rollback is the same call
-    with steps.inside(around, inner), _begun(steps, around) as connection:
-        inner.connection = connection
-        yield connection
-        steps.flush()  # of loops that were left early
+    try:
+        with steps.inside(around, inner), _begun(steps, around) as connection:
+            inner.connection = connection
+            yield connection
+            steps.flush()  # of loops that were left early
+    except BaseException:
+        around.undone += inner.made
+        raise
     if around.transaction is None:
         steps.learn(inner.kept)
     else:
         around.transaction.kept.update(inner.kept)
-    around.calls |= inner.calls
+        around.transaction.made += inner.made
 
 
 @contextmanager

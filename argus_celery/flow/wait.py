@@ -15,6 +15,7 @@ from argus_celery.flow.awaited import Awaited
 from argus_celery.flow.checks import check_event
 from argus_celery.flow.off_loop import off_loop
 from argus_celery.flow.outage import wait_out
+from argus_celery.flow.scope import Call
 from argus_celery.flow.step import Steps
 from argus_celery.flow.suspend import Wait
 
@@ -152,7 +153,7 @@ class Waits:
             )
         if not self._is_open():
             raise NoClaim(f"task {task}: {call} can only be called while the body runs")
-        return naming.row(self.steps.names.take(name, ("argus_celery", call, 0)))
+        return naming.row(self.steps.names.take(name, Call(here.path, ("argus_celery", call, 0))))
 
     def _suspend(self, wait: Wait) -> Plan:
         self.check()

@@ -59,7 +59,7 @@ def surrounded(fun: Callable[..., Any]) -> Callable[..., Any]:
             _warn(execution, error)
         else:
             if execution.waits.reached is None:
-                _check_awaited(execution)
+                _check_steps(execution)
                 return value
             logger.warning("argus: task %s waits, %s; what it returned does not count", execution.claim.task_id, _LET)
         raise SuspendedRun(f"task {execution.claim.task_id} waits")
@@ -83,7 +83,10 @@ def _warn(execution: Execution, error: BaseException) -> None:
         logger.warning("argus: task %s waits, %s; this does not count: %r", execution.claim.task_id, _LET, error)
 
 
-def _check_awaited(execution: Execution) -> None:
+def _check_steps(execution: Execution) -> None:
+    """The body is over; it may have caught what its steps have raised."""
+    if execution.steps.names.refused is not None:
+        raise BadStep(f"task {execution.claim.task_id}: {execution.steps.names.refused}")
     calls = list(execution.steps.unawaited.values())
     if calls:
         raise BadStep(

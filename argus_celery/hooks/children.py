@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import wraps
+from functools import partial, wraps
 from itertools import count
 from typing import Any
 from uuid import UUID, uuid5
@@ -20,6 +20,7 @@ from uuid import UUID, uuid5
 from celery import Celery, canvas
 from kombu.utils.uuid import uuid as random_id
 
+from argus_celery.flow.given import given
 from argus_celery.hooks.durable import is_durable_name
 from argus_celery.hooks.mapped import called_name
 from argus_celery.hooks.outbox import Execution, execution_here
@@ -64,7 +65,8 @@ def _naming(app: Celery, send: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         execution = _body_here()
         if task_id is None and execution is not None and is_durable_name(app, name):
-            task_id = str(_derived(execution, [(name, options.get("argus_key"))]))
+            what = partial(given, None, args or (), kwargs or {})
+            task_id = str(_derived(execution, [(name, options.get("argus_key"))], what))
         return send(name, args, kwargs, countdown, eta, task_id, *rest, **options)
 
     return send_task
@@ -102,7 +104,7 @@ def _ids_for(signature: Any, args: tuple[Any, ...], options: Mapping[str, Any]) 
     calls = list(_calls(execution.argus.app, signature))
     if not any(is_durable_name(execution.argus.app, name) for name in {name for name, _ in calls}):
         return None
-    whole = _derived(execution, calls)
+    whole = _derived(execution, calls, lambda: given(None, list(_contents(signature)), {}))
     if not signature.get("subtask_type"):
         return iter([str(whole)])
     return _numbered(whole)
@@ -139,11 +141,22 @@ def _calls(app: Celery, signature: Any) -> Iterator[Call]:
         yield "celery.end", None
 
 
-def _derived(execution: Execution, calls: list[Call]) -> UUID:
+def _contents(signature: Any) -> Iterator[Any]:
+    """What the tasks of a canvas are called with."""
+    yield signature["args"]
+    for name, value in signature["kwargs"].items():
+        held = value if isinstance(value, (list, tuple)) else [value]
+        for one in held:
+            if isinstance(one, canvas.Signature):
+                yield from _contents(one)
+            else:
+                yield name, one
+
+
+def _derived(execution: Execution, calls: list[Call], what: Callable[[], Any]) -> UUID:
     call, here = uuid5(_NAMESPACE, repr(calls)), execution.steps.names.here
     with _lock:
-        here.calls[call] += 1
-        occurrence = here.calls[call]
+        occurrence = here.occurrence(call, what)
     # A step, or an item of a loop, that a later run passes over must not move the occurrences behind it.
     inside = (here.path,) if here.path else ()
     return uuid5(call, repr((execution.claim.task_id, *execution.turn, occurrence, *inside)))

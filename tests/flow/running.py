@@ -28,8 +28,14 @@ class JsonRun(Run):
 class Log(list[str]):
     """What the functions of steps have done."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.failing: set[str] = set()
+
     def do(self, what: str, gives: Any = None) -> Any:
         self.append(what)
+        if what in self.failing:
+            raise ValueError(what)
         return what if gives is None else gives
 
     def fail(self, what: str) -> None:

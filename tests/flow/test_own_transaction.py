@@ -115,7 +115,8 @@ def test_one_inside_another_is_a_savepoint(bench: FlowBench, run: Run, log: Log)
             put(bench, run)
             current.step("undone", log.do, "undone")
             raise ZeroDivisionError
-        assert current.step("undone", log.do, "undone", "again") == "again"
+        current.step("undone", log.do, "undone")
+        assert log.count("undone") == 2
     assert names(bench) == ["inner", "outer", "undone"]
     assert [one.task_id for one in bench.sent[before:]] == [kept]
 
@@ -128,7 +129,8 @@ def test_a_rollback_of_the_outer_one_takes_the_inner_one_along(bench: FlowBench,
             current.step("inner", log.do, "inner")
         raise ZeroDivisionError
     assert (names(bench), recorded(bench), len(bench.sent)) == ([], 1, before)
-    assert current.step("inner", log.do, "inner", "again") == "again"
+    current.step("inner", log.do, "inner")
+    assert log.count("inner") == 2
 
 
 def test_what_a_run_says_and_asks_of_itself_in_it_waits_for_nobody(bench: FlowBench, run: Run) -> None:

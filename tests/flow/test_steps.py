@@ -125,13 +125,15 @@ def test_another_function_under_a_name_is_refused(bench: FlowBench, log: Log) ->
 def test_a_failed_step_is_not_kept_and_its_name_is_free_again(bench: FlowBench, log: Log) -> None:
     claim = bench.running()
     begin(bench, claim)
+    log.failing = {"a"}
     for _ in range(2):
         with pytest.raises(ValueError, match="a"):
-            current.step("fetch", log.fail, "a")
+            current.step("fetch", log.do, "a")
     assert names(bench) == []
-    current.step("fetch", log.do, "b")
+    log.failing = set()
+    current.step("fetch", log.do, "a")
     begin(bench, taken_over(bench, claim))
-    assert current.step("fetch", log.do, "c") == "b"
+    assert current.step("fetch", log.fail, "c") == "a"
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256, "nul\0", "blank ", 5])
@@ -395,7 +397,7 @@ def test_who_is_cancelled_while_a_step_is_recorded_keeps_it(bench: FlowBench, ot
             await asyncio.sleep(0.1)
         with pytest.raises(asyncio.CancelledError):
             await step
-        return await current.step("one", fetch, log, "b")
+        return await current.step("one", fetch, log, "a")
 
     assert asyncio.run(body()) == "a"
     assert log == ["a"]
@@ -445,9 +447,9 @@ def test_what_a_failed_step_has_recorded_while_another_thread_was_reading_is_kno
             assert go_on.wait(30)
         return answer
 
-    def outer(fails: bool) -> str:
+    def outer() -> str:
         current.step("inner", log.do, "inner")
-        return str(log.fail("failed") if fails else "done")
+        return str(log.do("last"))
 
     claim = bench.running()
     begin(bench, taken_over(bench, claim))
@@ -455,26 +457,30 @@ def test_what_a_failed_step_has_recorded_while_another_thread_was_reading_is_kno
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(copy_context().run, current.step, "other", log.do, "other")
         assert read.wait(30)
+        log.failing = {"last"}
         with pytest.raises(ValueError):
-            current.step("outer", outer, True)
+            current.step("outer", outer)
         go_on.set()
         reading.result(timeout=30)
-    assert current.step("outer", outer, False) == "done"
-    assert sorted(log) == ["failed", "inner", "other"]
+    log.failing = set()
+    assert current.step("outer", outer) == "last"
+    assert sorted(log) == ["inner", "last", "last", "other"]
 
 
 def test_what_a_failed_step_of_a_transaction_has_recorded_is_known_though_another_thread_reads(
     bench: FlowBench, log: Log
 ) -> None:
-    def pay(fails: bool) -> str:
+    def pay() -> str:
         current.step("inner", log.do, "inner")
-        return str(log.fail("failed") if fails else "done")
+        return str(log.do("last"))
 
     run, outside = begin(bench, taken_over(bench, bench.running())), copy_context()
     with ThreadPoolExecutor(1) as pool, current.transaction():
+        log.failing = {"last"}
         with pytest.raises(ValueError):
-            current.step("pay", pay, True)
+            current.step("pay", pay)
         pool.submit(outside.run, run.steps.load).result(timeout=30)
-        assert current.step("pay", pay, False) == "done"
+        log.failing = set()
+        assert current.step("pay", pay) == "last"
     assert current.step("after", log.do, "after") == "after"
-    assert log == ["inner", "failed", "after"]
+    assert log == ["inner", "last", "last", "after"]

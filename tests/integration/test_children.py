@@ -6,12 +6,14 @@ import contextvars
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
 from celery import chain, chord, group
 
-from argus_celery import durable, signals
+from argus_celery import current, durable, signals
+from argus_celery.errors import BadStep
 from argus_celery.hooks.outbox import Execution
 from argus_celery.hooks.trace import _in_hand
 from argus_celery.records import Claim, TaskState
@@ -295,6 +297,62 @@ def test_a_thread_of_the_body_that_has_its_context_enqueues_children(bench: Shop
     first, second = _parent(bench, calls)
     assert _ids(first) == _ids(second)
     assert bench.log == [("add", 1, 2)]
+
+
+@pytest.mark.parametrize("call", ["delay", "canvas"])
+@pytest.mark.parametrize("inside", ["transaction", "savepoint"])
+def test_a_child_of_a_transaction_that_was_rolled_back_never_stands_for_another(
+    bench: Shop, call: str, inside: str
+) -> None:
+    def enqueue(number: int) -> Any:
+        one = _add(bench).s(number, 0)
+        return one.delay() if call == "delay" else chain(one, _add(bench).s(0)).delay()
+
+    def calls(run: int) -> list[str]:
+        ids = []
+        with current.transaction() if inside == "savepoint" else nullcontext():
+            for number in (1, 2, 3, 1):
+                with suppress(ZeroDivisionError), current.transaction():
+                    ids.append(enqueue(number).id)
+                    if run == 1 and number == 1 and len(ids) == 1:
+                        raise ZeroDivisionError
+        return ids
+
+    first, second = _parent(bench, calls)
+    assert first[0] == first[3]  # called again, after the rollback
+    assert first[:3] == second[:3]
+    assert len(set(first)) == 3
+    times = 1 if call == "delay" else 2
+    assert sorted(bench.log) == sorted([("add", n, 0) for n in (1, 1, 2, 3) for _ in range(times)])
+
+
+def test_a_child_of_a_step_that_failed_never_stands_for_that_of_another(bench: Shop) -> None:
+    def step(number: int) -> None:
+        _add(bench).delay(number, 0)
+        if number == 1:
+            raise ZeroDivisionError
+
+    def calls(_run: int) -> None:
+        for number in (1, 2, 3):
+            with suppress(ZeroDivisionError):
+                current.step(f"enqueue {number}", step, number)
+
+    _parent(bench, calls)
+    assert sorted(bench.log) == [("add", n, 0) for n in (1, 2, 3)]
+
+
+def test_a_body_that_passes_over_a_failed_step_to_another_thing_fails_though_it_catches_all(bench: Shop) -> None:
+    @durable
+    @bench.app.task(shared=False, name="shop.passes")
+    def passes() -> None:
+        for number in range(2):
+            with suppress(Exception):
+                current.step("divide", lambda number: 1 / number, number)
+
+    with bench.worker():
+        result = passes.delay()
+        with pytest.raises(BadStep, match=f"task {result.id}: the step 'divide' has failed"):
+            result.get(timeout=20)
 
 
 def test_calls_outside_a_durable_run_are_each_their_own(bench: Shop) -> None:
