@@ -170,8 +170,8 @@ class Names:
                 del failed[at]
                 return path
         self.refused = (
-            f"the step {base!r} has failed, and is called again with other arguments: is it another try, or for another"
-            ' thing? A later run could not tell, so let its name say what it is for: f"fetch {url}", or key=...'
+            f"the step {base!r} was called and not done, and is called now with other arguments: is it another try, or"
+            ' for another thing? A later run could not tell: let its name say what it is for, as f"fetch {url}", or key='
         )
         raise BadStep(self.refused)
 

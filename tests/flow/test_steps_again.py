@@ -24,7 +24,9 @@ def test_a_step_that_failed_for_one_thing_is_refused_for_another(bench: FlowBenc
     with pytest.raises(ValueError):
         current.step("fetch", log.do, "bad")
     for what in ("b", "c"):
-        with pytest.raises(BadStep, match=r"'fetch' has failed, and is called again with other arguments.*key="):
+        with pytest.raises(
+            BadStep, match=r"'fetch' was called and not done, and is called now with other arguments.*key="
+        ):
             current.step("fetch", log.do, what)
     assert (log, names(bench)) == (["bad"], [])
     assert run.steps.names.refused is not None
@@ -251,7 +253,7 @@ def test_another_thing_is_given_other_things(bench: FlowBench, before: Any, othe
     begin(bench, bench.running())
     with pytest.raises(ZeroDivisionError):
         current.step("work", work, *before())
-    with pytest.raises(BadStep, match="called again with other arguments"):
+    with pytest.raises(BadStep, match="called now with other arguments"):
         current.step("work", work, *other())
 
 

@@ -414,15 +414,15 @@ def test_what_is_cancelled_before_it_begins_gives_its_name_back_and_fails_nothin
     worker = Worker(made)
 
     async def body() -> str:
-        for call in (current.sleep(days=1), current.step("fetch", worker.do, "never"), current.wait_for("never")):
+        for call in (current.sleep(days=1), current.step("fetch", worker.do, "a"), current.wait_for("never")):
             begun = asyncio.create_task(call)
             begun.cancel()
             await asyncio.wait([begun])
-        current.step("fetch", worker.do, "closed").close()
-        return str(await current.step("fetch", worker.do, "fetched"))
+        current.step("fetch", worker.do, "a").close()
+        return str(await current.step("fetch", worker.do, "a"))
 
     result = task(body).delay()
-    assert result.get(timeout=60) == "fetched"
+    assert result.get(timeout=60) == "a"
     assert steps(made, result.id) == ["fetch"]
 
 

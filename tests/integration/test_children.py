@@ -351,7 +351,7 @@ def test_a_body_that_passes_over_a_failed_step_to_another_thing_fails_though_it_
 
     with bench.worker():
         result = passes.delay()
-        with pytest.raises(BadStep, match=f"task {result.id}: the step 'divide' has failed"):
+        with pytest.raises(BadStep, match=f"task {result.id}: the step 'divide' was called"):
             result.get(timeout=20)
 
 
