@@ -171,7 +171,7 @@ class Names:
                 return path
         self.refused = (
             f"the step {base!r} was called and not done, and is called now with other arguments: is it another try, or"
-            ' for another thing? A later run could not tell: let its name say what it is for, as f"fetch {url}", or key='
+            ' for another thing? A later run could not tell: let its name say that, as by f"fetch {url}" or key='
         )
         raise BadStep(self.refused)
 
