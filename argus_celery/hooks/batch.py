@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from argus_celery.flow import enqueue
+from argus_celery.hooks.alike import Calls
 from argus_celery.hooks.deliver import request_of
 from argus_celery.hooks.outbox import execution_here
 from argus_celery.records import Enqueued, NewTask
@@ -22,7 +23,8 @@ collected: ContextVar[list[NewTask] | None] = ContextVar("argus_collected", defa
 def apply_all(argus: Any, signatures: Sequence[Any]) -> list[Any]:
     """Apply each, record all in one transaction per batch, publish; returns the results in order."""
     with collecting() as tasks:
-        results = [signature.apply_async() for signature in signatures]
+        calls = Calls(argus.app, argus.runtime, tasks)
+        results = [calls.apply(signature) for signature in signatures]
     enqueued = enqueue.enqueue(argus.runtime, tasks)
     first = {task.id: one for task, one in zip(tasks, enqueued, strict=True) if not one.created}
     for task, one in zip(tasks, enqueued, strict=True):
