@@ -20,12 +20,11 @@ from celery.utils.saferepr import saferepr
 from kombu.serialization import dumps, registry
 from kombu.utils.uuid import uuid
 
-import argus_celery
 from argus_celery.flow.checks import check
 from argus_celery.hooks.durable import options_of
 from argus_celery.records import NewTask
 
-_OURS = str(Path(argus_celery.__file__).parent)
+_OURS = str(Path(__file__).parents[1])
 _KEY = "argus_key"
 _SAME_FOR_ALL = ("queue", "priority")
 _NOTHING_FOLLOWS = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
