@@ -135,7 +135,7 @@ def test_only_errors_that_are_named_are_met_by_another_call(run: JsonRun, log: L
     with pytest.raises(KeyError):
         current.step("act", failing(log, 9, KeyError, retries=5, retry_for=(OSError, ValueError)))
     assert len(log) == 1
-    assert current.step("act", failing(log, 2, retries=5, retry_for=OSError)) == "done"
+    assert current.step("act again", failing(log, 2, retries=5, retry_for=OSError)) == "done"
 
 
 @pytest.mark.parametrize(
