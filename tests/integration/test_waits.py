@@ -391,9 +391,10 @@ def test_a_body_that_swallows_the_end_of_its_run_ends_all_the_same(
 def test_a_wait_inside_a_step_or_a_transaction_is_refused(bench: Shop) -> None:
     def misplaced() -> list[str]:
         told = []
-        for call in (lambda: current.sleep(60), lambda: current.wait_for("approved"), lambda: current.sleep(0)):
+        calls = (lambda: current.sleep(60), lambda: current.wait_for("approved"), lambda: current.sleep(0))
+        for number, call in enumerate(calls):
             with pytest.raises(errors.BadStep, match="inside a step") as refused:
-                current.step("outer", call)
+                current.step(f"outer {number}", call)
             told.append(str(refused.value))
             with pytest.raises(errors.BadStep, match="inside a transaction"), current.transaction():
                 call()
