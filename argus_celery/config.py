@@ -30,6 +30,7 @@ class Settings:
     sweep_interval: float = 5.0
     dispatch_ttl: float = 60.0
     dispatch_ttl_max: float = 600.0
+    steal_after: float = 5.0
     dispatch_window: int = 1000
     max_losses: int = 5
     max_payload: int = 1024 * 1024
@@ -113,7 +114,7 @@ def did_you_mean(short: str, known: list[str], prefix: str = "") -> str:
     return f" Did you mean {prefix}{near[0]}?" if near else f" Known: {', '.join(prefix + name for name in known)}"
 
 
-_DURATIONS = ("lease_ttl", "sweep_interval", "dispatch_ttl", "dispatch_ttl_max", "retention")
+_DURATIONS = ("lease_ttl", "sweep_interval", "dispatch_ttl", "dispatch_ttl_max", "steal_after", "retention")
 _COUNTS = ("dispatch_window", "max_losses", "max_payload")
 
 

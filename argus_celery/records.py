@@ -313,6 +313,8 @@ class DispatchReport:
     """There was an outcome owed to a result backend or to what follows, or a chord owed its body."""
     alarmed: bool = False
     """There was a project that a sweep has something to do to: a deadline is over, or a task of it failed."""
+    held: bool = False
+    """The queue or a worker held a row."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,11 @@ def derive(
         "argus_dispatch_ttl, and a look at the store",
     )
     yield Recovery(
+        "the same, and a worker of that queue has nothing to do",
+        min(settings.steal_after + noticed, settings.dispatch_ttl) + noticed,
+        "argus_steal_after, and two looks at the store",
+    )
+    yield Recovery(
         "the same message is lost again and again",
         settings.dispatch_ttl_max + noticed,
         "argus_dispatch_ttl doubles up to argus_dispatch_ttl_max",

@@ -46,7 +46,11 @@ def dispatch(rt: Runtime, limit: int = 500) -> DispatchReport:
     heads = rt.store.statement(lambda connection: backlog.heads(rt.store, connection))
     if not heads.any_due:
         return DispatchReport(
-            next_due_ms=heads.next_due_ms, closed=heads.closed, owed=heads.owed, alarmed=heads.alarmed
+            next_due_ms=heads.next_due_ms,
+            closed=heads.closed,
+            owed=heads.owed,
+            alarmed=heads.alarmed,
+            held=heads.held is not None,
         )
     taken = rt.store.transaction(lambda connection: _take(rt, connection, heads, limit)) if heads.row_due else Taken()
     if heads.limit_due:
@@ -68,6 +72,7 @@ def dispatch(rt: Runtime, limit: int = 500) -> DispatchReport:
         next_due_ms=heads.next_due_ms,
         closed=heads.closed,
         alarmed=heads.alarmed,
+        held=heads.held is not None,
         owed=heads.owed or bool(taken.lapsed.dead) or bool(taken.ended),
     )
 

@@ -20,6 +20,7 @@ from argus_celery.flow import restore
 from argus_celery.flow.dispatch import dispatch
 from argus_celery.flow.mend import mend
 from argus_celery.flow.runtime import Runtime
+from argus_celery.flow.steal import Room, steal
 from argus_celery.hooks import rescued
 from argus_celery.hooks.errands import Errands
 from argus_celery.hooks.holder import is_provably_dead
@@ -51,6 +52,7 @@ class Loop:
         learn: Callable[[], object] = lambda: None,
         say_expired: Callable[[Sequence[str]], object] = lambda ids: None,
         prune: Callable[[], float] = lambda: 3600.0,
+        room: Callable[[], Room | None] = lambda: None,
     ) -> None:
         self.rt, self.me, self.errands, self.pay_debts = rt, me, errands, pay_debts
         self.say_expired = say_expired
@@ -58,6 +60,8 @@ class Loop:
         """Called at boot and with each sweep: what the store has to tell a worker."""
         self.prune = prune
         """A bounded piece of pruning; returns the seconds until the next."""
+        self.room = room
+        """What this worker could do, and does not."""
         self.pid = os.getpid()
         self.booted = threading.Event()
         """Set when the first look is over, whether the store answered or not."""
@@ -66,6 +70,8 @@ class Loop:
         self._away = False
         self._sweep_at = self._seen_at = self._mend_at = self._prune_at = 0.0
         self._taken = 0
+        self._idle_since: float | None = None
+        self._begun = 0
         self._thread = threading.Thread(target=self._run, name="argus-loop", daemon=True)
 
     def start(self) -> None:
@@ -117,6 +123,8 @@ class Loop:
             self._plan_sweep(now)
         else:
             report = dispatch(self.rt)
+        if not report.dispatched and self._steals(now, report):
+            report = dispatch(self.rt)
         rescued.say(self.rt, report)
         self.say_expired(report.expired)
         if now >= self._seen_at:
@@ -129,6 +137,19 @@ class Loop:
         if now >= self._prune_at and not self._stopping:
             self._prune_at = now + self.prune()
         return report
+
+    def _steals(self, now: float, report: DispatchReport) -> bool:
+        """Where other tasks are held, and this worker had room and began nothing for a while."""
+        room, begun = self.room(), state.all_total_count[0]
+        if room is None or begun != self._begun or not report.held or self._stopping:
+            self._idle_since, self._begun = None, begun
+            return False
+        if self._idle_since is None:
+            self._idle_since = now
+        if now - self._idle_since < min(IDLE_PAUSE, self.rt.settings.steal_after):
+            return False
+        self._idle_since = now
+        return steal(self.rt, room) > 0
 
     def _mend(self) -> float:
         """Seconds until the next time: at once while there was something to mend."""

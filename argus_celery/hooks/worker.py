@@ -27,6 +27,7 @@ from argus_celery.hooks.attached import attached
 from argus_celery.hooks.blocking import ShortWaits
 from argus_celery.hooks.drivers import check_driver
 from argus_celery.hooks.errands import errands
+from argus_celery.hooks.idle import room_of
 from argus_celery.hooks.invalid import InvalidTasks
 from argus_celery.hooks.loop import Loop
 from argus_celery.hooks.rates import RateLimits
@@ -75,7 +76,8 @@ class Station(bootsteps.StartStopStep):
         rt, me = argus.runtime, holder.facts(worker.hostname)
         stop = partial(control.stop_stamped, worker.app, worker.pool)
         learn, say_expired = partial(stamps.refresh, rt, stop), partial(expired.say, worker)
-        self.loop = Loop(rt, me, errands, argus.pay_debts, learn, say_expired, argus.pruning().in_turn)
+        room = partial(room_of, worker)
+        self.loop = Loop(rt, me, errands, argus.pay_debts, learn, say_expired, argus.pruning().in_turn, room)
         self.loop.start()
         self.renewing = Renewing(worker.app, rt, me.id, worker.pool)
         self.renewing.start()

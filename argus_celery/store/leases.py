@@ -236,7 +236,7 @@ def give_back(store: Store, connection: Connection, ids: Collection[tuple[str, i
     """Messages that surely did not leave: the rows wait in the store again, their back-off not doubled."""
     connection.execute(
         sa.update(leases)
-        .where(_any_of(ids), _held_by(QUEUE))
+        .where(is_any_of(ids), _held_by(QUEUE))
         .values(holder=NOBODY, eligible_at=store.now + delay_ms, dispatches=0)
     )
 
@@ -361,7 +361,7 @@ def renew(
     store: Store, connection: Connection, holder: str, claims: Collection[tuple[str, int]], *, progress: bool = False
 ) -> Renewed:
     """Move the lapse of these claims on, skipping rows that others have locked; ``progress``: and how far it may be."""
-    mine = (_any_of(claims), _held_by(holder))
+    mine = (is_any_of(claims), _held_by(holder))
     at_its_end = projects.c.status == ProjectStatus.CANCELLED
     cancelled = (
         sa.select(sa.literal(1)).where(projects.c.id == c.project_id, at_its_end).correlate(leases).scalar_subquery()
@@ -406,7 +406,7 @@ def standing(connection: Connection, ids: Collection[str]) -> dict[str, tuple[in
 
 def stalled(store: Store, connection: Connection, holder: str, claims: Collection[tuple[str, int]]) -> set[str]:
     """The tasks of those of these claims that are held and have shown no progress in time, locked or not."""
-    late = (_any_of(claims), _held_by(holder), c.progress_until <= store.now)
+    late = (is_any_of(claims), _held_by(holder), c.progress_until <= store.now)
     return set(connection.execute(sa.select(c.task_id).where(*late)).scalars())
 
 
@@ -553,7 +553,7 @@ def _held_by(holder: Any) -> sa.ColumnElement[bool]:
 
 
 def _among(many: int) -> sa.ColumnElement[bool]:
-    """``_any_of`` with parameters, whose values ``_filled`` gives."""
+    """``is_any_of`` with parameters, whose values ``_filled`` gives."""
     ids, tokens = listed("id", many, c.task_id.type), listed("token", many, c.token.type)
     if many == 1:
         return sa.and_(c.task_id == ids[0], c.token == tokens[0])
@@ -565,7 +565,7 @@ def _filled(claims: Collection[tuple[str, int]]) -> dict[str, Any]:
     return filled("id", [id_ for id_, _ in claims]) | filled("token", [token for _, token in claims])
 
 
-def _any_of(claims: Collection[tuple[str, int]]) -> sa.ColumnElement[bool]:
+def is_any_of(claims: Collection[tuple[str, int]]) -> sa.ColumnElement[bool]:
     # The plain id list is what every planner finds the primary key with.
     return sa.and_(
         c.task_id.in_([task_id for task_id, _ in claims]), sa.tuple_(c.task_id, c.token).in_([tuple(p) for p in claims])

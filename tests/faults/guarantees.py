@@ -79,7 +79,8 @@ Each line is a test that kills, stops or flushes real processes and servers, on 
 SQLite, PostgreSQL and MariaDB, early and late ack, and in every pool, wherever that makes sense: `./dev faults`.
 *Recovery* is the time from the fault until the work it hit ran again, median and 99th percentile over the runs. The
 leases of the bench last 6 s (30 s by default), its sweep and its dispatches 3 s (5 s and 60 s by default): what a dead
-worker had fetched and not begun waits for `argus_dispatch_ttl`. Plain Celery fails the lines marked with †.
+worker had fetched and not begun waits for `argus_dispatch_ttl`, or `argus_steal_after` where a worker is idle. Plain
+Celery fails the lines marked with †.
 """
 
 

@@ -44,6 +44,27 @@ def test_a_killed_worker_is_taken_over_at_the_next_sweep_by_one_that_runs_beside
     assert workers.task(task_id).losses == 1
 
 
+@pytest.mark.parametrize("first_is", ["busy", "killed"])
+def test_a_worker_with_nothing_to_do_takes_what_another_has_fetched_and_not_begun(
+    workers: Bench, first_is: str
+) -> None:
+    """Well below the dispatch TTL of a minute, after which anybody would."""
+    node = workers.worker("first")
+    running = workers.send("slow", "run", 30)
+    workers.wait("start", "run")
+    fetched = [workers.send("slow", f"wait{n}", 0) for n in range(3)]
+    wait_for(lambda: node.tail().count("received") == 4, 5, "all are prefetched")
+    if first_is == "killed":
+        node.kill()
+    other = workers.worker("second", concurrency=2)
+    for one in fetched:
+        ended = workers.wait_ended(one, within=40)
+        assert (ended.state, ended.attempts, ended.losses) == (TaskState.SUCCEEDED, 1, 0)
+    assert workers.task(running).state is TaskState.RUNNING
+    assert workers.task(running).losses == (first_is == "killed")
+    assert other.running
+
+
 def test_a_warm_shutdown_gives_unstarted_messages_back_and_finishes_what_runs(workers: Bench) -> None:
     node = workers.worker("first")
     running = workers.send("slow", "run", 12)
