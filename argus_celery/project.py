@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -359,6 +360,8 @@ class Project(AsyncCalls):
 
     def _pauses(self, timeout: float | None) -> Iterator[float]:
         """Look at once, then ever more rarely, until the time is over."""
+        if timeout is not None and math.isnan(timeout):
+            raise ValueError("join(timeout=...) must be a number of seconds or None, not nan")
         self._argus.runtime.store.check_outside(f"project {self.name!r} cannot be waited for")
         ends = time.monotonic() + timeout if timeout is not None else float("inf")
         yield 0.0

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -41,12 +41,16 @@ def step(
     if unknown:
         known = [field.name for field in fields(StepOptions)]
         raise SettingError(f"step() has no option {next(iter(unknown))}.{did_you_mean(next(iter(unknown)), known)}")
-    errors = (retry_for,) if isinstance(retry_for, type) else tuple(retry_for)
+    errors = (retry_for,) if isinstance(retry_for, type) else _each(retry_for)
     options = StepOptions(name, key, retries, backoff, backoff_max, errors, timeout)
     _check(options)
     if target is None:
         return lambda later: _decorated(later, options)
     return _decorated(target, options)
+
+
+def _each(given: Any) -> tuple[Any, ...]:
+    return tuple(given) if isinstance(given, Iterable) else (given,)
 
 
 def _check(options: StepOptions) -> None:

@@ -26,7 +26,7 @@ COLUMNS = ["task", "project", "name", "key", "losses", "died", "error"]
 @options.queue
 @options.key
 @click.option("--requeue", is_flag=True, help="Put back all that match, with their losses counted from 0.")
-@options.limit(50, "dead letters")
+@options.limit(50, "dead letters", least=0)
 @options.as_json
 @with_argus
 def command(

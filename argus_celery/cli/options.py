@@ -45,8 +45,8 @@ states = click.option(
 )
 
 
-def limit(default: int, what: str) -> Any:
-    shown = click.IntRange(0, MOST)
+def limit(default: int, what: str, least: int = 1) -> Any:
+    shown = click.IntRange(least, MOST)
     return click.option(
         "--limit", type=shown, default=default, show_default=True, metavar="N", help=f"How many {what}."
     )

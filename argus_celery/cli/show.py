@@ -28,7 +28,7 @@ from argus_celery.store.listings import TaskFilter
 @click.command("show")
 @options.project
 @options.states
-@options.limit(20, "tasks, the oldest first")
+@options.limit(20, "tasks, the oldest first", least=0)
 @options.as_json
 @with_argus
 def command(argus: Any, project: str, states: tuple[str, ...], limit: int, as_json: bool) -> None:

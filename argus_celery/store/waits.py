@@ -71,6 +71,13 @@ def of_event(
     return list(connection.execute(query.order_by(c.task_id).limit(limit)).scalars())
 
 
+def awaited(store: Store, project: str) -> list[str]:
+    """Names of the events for which tasks of this project are suspended now."""
+    query = sa.select(c.name).join(projects, projects.c.id == c.project_id)
+    query = query.where(projects.c.name == project, c.name != ASLEEP, *stands()).distinct().order_by(c.name)
+    return store.statement(lambda connection: list(connection.execute(query).scalars()))
+
+
 def left(connection: Connection, limit: int) -> list[Left]:
     """Events that were sent while somebody waited for them whom nobody has told. For the slow sweep."""
     sent = (events.c.project_id == c.project_id, events.c.name == c.name, events.c.sent_at.is_not(None))

@@ -340,6 +340,7 @@ def test_a_timeout_of_the_function_itself_is_its_own(run: JsonRun) -> None:
         ({"timeout": 0}, "timeout"),
         ({"timeout": "5"}, "timeout"),
         ({"retry_for": ()}, "retry_for"),
+        ({"retry_for": 5}, "retry_for"),
         ({"retry_for": (BaseException,)}, "retry_for"),
         ({"retry_for": "OSError"}, "retry_for"),
         ({"name": ""}, "name"),

@@ -246,6 +246,23 @@ def test_a_project_is_told_an_event_once(argus: Commands) -> None:
     assert "Did you mean 'import 1'" in argus.refused("send", "import", "approved")
 
 
+def test_an_event_that_nobody_waits_for_is_kept_and_what_is_waited_for_is_named(argus: Commands) -> None:
+    alone = argus("send", "import 1", "early")
+    assert (alone.exit_code, alone.stderr) == (0, "nobody waits for 'early' now\n")
+    claim = argus.claimed(argus.ids[0])  # type: ignore[attr-defined]
+    suspend(argus.shop.argus.runtime, claim, Wait("wait approved", "approved"))
+    misspelt = argus("send", "import 1", "aproved")
+    assert (misspelt.exit_code, misspelt.stdout) == (0, "import 1 was told 'aproved'\n")
+    assert misspelt.stderr == "nobody waits for 'aproved' now; waited for: 'approved'\n"
+    assert "had been told 'aproved' before" in argus.refused("send", "import 1", "aproved")
+    assert argus("send", "import 1", "approved").stderr == ""
+
+
+def test_numbers_that_mean_nothing_are_refused_by_the_name_of_their_option(argus: Commands) -> None:
+    assert "'--limit'" in argus.refused("tasks", "--limit", "0", code=2)
+    assert "'--every'" in argus.refused("top", "--every", "nan", code=2)
+
+
 def test_a_project_is_reopened_and_one_that_is_cancelled_tells_why(argus: Commands) -> None:
     argus("close", "import 1")
     assert argus("reopen", "import 1").stdout == "import 1 is open: 3 queued\n"

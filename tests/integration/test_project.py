@@ -303,6 +303,11 @@ def test_an_empty_project_completes_when_it_is_closed(argus: Argus) -> None:
     assert project.join(timeout=1) is ProjectStatus.COMPLETED
 
 
+def test_join_refuses_a_timeout_that_is_no_number(argus: Argus) -> None:
+    with pytest.raises(ValueError, match=r"join\(timeout=...\)"):
+        argus.project("endless").join(timeout=float("nan"))
+
+
 def test_join_gives_up_after_its_timeout(argus: Argus, charge: Any) -> None:
     project = argus.project("import")
     project.enqueue(charge.s(1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
 
@@ -15,12 +16,20 @@ from argus_celery.store.board import board
 NO_TERMINAL = "top needs a terminal that can move its cursor: give --once for one look, or --json for programs"
 
 
+def _number(ctx: click.Context, parameter: click.Parameter, given: float) -> float:
+    """``nan`` is in every range."""
+    if math.isnan(given):
+        raise click.BadParameter("nan is not a number of seconds")
+    return given
+
+
 @click.command("top")
 @click.option("--once", is_flag=True, help="One look, as plain text, for any terminal.")
 @click.option(
     "--every",
     type=click.FloatRange(0.2, 3600),
     default=2.0,
+    callback=_number,
     show_default=True,
     metavar="SECONDS",
     help="How often to look.",
