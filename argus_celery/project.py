@@ -28,6 +28,7 @@ from argus_celery.hooks.deliver import leads_to
 from argus_celery.hooks.durable import is_durable_name, lease_ttl_ms
 from argus_celery.hooks.joining import joining_transaction
 from argus_celery.hooks.limits import Limit, of_project
+from argus_celery.hooks.publish import OPTIONS
 from argus_celery.records import OnFailure, ProjectInfo, ProjectStatus, TaskState
 from argus_celery.store import reports, tasks, timelines
 from argus_celery.timeline import Earlier, Timeline
@@ -57,6 +58,13 @@ class ProjectOptions(TypedDict, total=False):
     """Whatever you want to find again in ``progress()``: what JSON holds."""
     limit: Limit | None
     """How many of its tasks run at once, or start in a time, over all workers."""
+
+
+def _no_option(option: str) -> str:
+    return (
+        f"enqueue() has no option {option}.{did_you_mean(option, OPTIONS)} It takes key, key_conflict, after,"
+        " if_failed, session and using; all else is set on the signature: charge.s(17).set(argus_unique=False)"
+    )
 
 
 class Project(AsyncCalls):
@@ -136,6 +144,7 @@ class Project(AsyncCalls):
         *,
         session: Any = None,
         using: str | None = None,
+        **unknown: Any,
     ) -> Any:
         """Send a signature as Celery would, in this project; returns what its ``apply_async`` returns.
 
@@ -151,6 +160,8 @@ class Project(AsyncCalls):
 
         Raises ``ProjectClosed``, ``BadTask``, ``BadTransaction``, and ``StoreUnavailable`` with nothing published.
         """
+        if unknown:
+            raise BadTask(_no_option(next(iter(unknown))))
         self._check(signature, key)
         parents = parents_in(after)
         if parents:

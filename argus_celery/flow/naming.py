@@ -50,7 +50,7 @@ def row(path: str) -> str:
     """As the store has it: a path that is too long ends with its digest."""
     if len(path) <= LONGEST:
         return path
-    return f"{path[:_KEPT]}…{hashlib.sha256(path.encode()).hexdigest()[:32]}"
+    return f"{path[:_KEPT]}…{hashlib.sha256(path.encode(errors='surrogatepass')).hexdigest()[:32]}"
 
 
 def _quoted(given: str) -> str:

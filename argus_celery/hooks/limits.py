@@ -9,6 +9,7 @@ from typing import Any
 
 from argus_celery.errors import BadOption, SettingError
 from argus_celery.flow.checks import check_name
+from argus_celery.flow.naming import row
 from argus_celery.hooks.keyed import Key, check_key, value_of
 from argus_celery.records import Bound
 from argus_celery.store.names import fault_of
@@ -80,19 +81,26 @@ def limits_of(given: Any) -> tuple[Limit, ...]:
 def bounds_of(
     task: Any, name: str, limits: Sequence[Limit], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Bound, ...]:
-    """What a call is under. Raises ``BadTask`` for a key that cannot be read, or whose value is too long."""
+    """What a call is under. Raises ``BadTask`` for a key that cannot be read, or whose value no store can hold."""
     return tuple(one.bound(_name(task, name, one, args, kwargs)) for one in limits)
 
 
 def _name(task: Any, name: str, limit: Limit, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    of = f"task {name}" if limit.scope is None else f"scope {limit.scope}"
+    of = f"task {_quoted(name)}" if limit.scope is None else f"scope {_quoted(limit.scope)}"
     if limit.key is None:
         return of
     value = value_of(task.run, name, limit.key, args, kwargs)
     path = limit.key if isinstance(limit.key, str) else limit.key.__qualname__
-    named = f"{of} {path}={value}" if limit.scope is None else f"{of}={value}"
+    named = row(f"{of} {path}={value}" if limit.scope is None else f"{of}={value}")
     check_name(f"the name of a limit of {name}", named)
     return named
+
+
+def _quoted(given: str) -> str:
+    """The first sign of equality that is not in quotes stands before the value of the key."""
+    if "=" not in given and not given.startswith('"'):
+        return given
+    return '"' + given.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def of_project(name: str, limit: Any) -> Any:

@@ -303,6 +303,11 @@ def test_an_empty_project_completes_when_it_is_closed(argus: Argus) -> None:
     assert project.join(timeout=1) is ProjectStatus.COMPLETED
 
 
+def test_an_unknown_option_of_enqueue_is_refused_with_the_near_one(argus: Argus, charge: Any) -> None:
+    with pytest.raises(BadTask, match=r"has no option unqiue\. Did you mean unique"):
+        argus.project("import 2").enqueue(charge.s(1), unqiue=True)
+
+
 def test_join_refuses_a_timeout_that_is_no_number(argus: Argus) -> None:
     with pytest.raises(ValueError, match=r"join\(timeout=...\)"):
         argus.project("endless").join(timeout=float("nan"))

@@ -79,9 +79,24 @@ def test_the_decorator_refuses_what_does_not_fit_the_task(limit: Any, told: str)
         durable(charge, limit=limit)
 
 
-def test_a_value_that_is_too_long_for_a_name_is_refused_at_the_call(task: Any) -> None:
+def test_values_that_are_too_long_for_a_name_have_limits_of_their_own(task: Any) -> None:
+    limit = Limit(concurrency=1, key="args.account_id")
+    (one,), (other,) = (names(task, limit, account="x" * 300 + end) for end in ("a", "b"))
+    assert one != other and max(len(one), len(other)) <= 255
+    assert names(task, limit, account="x" * 300 + "a") == [one]
+
+
+def test_a_value_that_no_database_holds_is_refused_at_the_call(task: Any) -> None:
     with pytest.raises(BadTask, match="the name of a limit of shop"):
-        names(task, Limit(concurrency=1, key="args.account_id"), account="x" * 300)
+        names(task, Limit(concurrency=1, key="args.account_id"), account="a\0b")
+
+
+def test_a_scope_is_not_taken_for_another_with_a_key(task: Any) -> None:
+    whole, keyed = Limit(concurrency=1, scope="a=b"), Limit(concurrency=1, scope="a", key="args.account_id")
+    further = Limit(concurrency=1, scope="a=b", key="args.account_id")
+    assert names(task, whole, account="b") == ['scope "a=b"']
+    assert names(task, keyed, account="b") == ["scope a=b"]
+    assert names(task, keyed, account="b=c") != names(task, further, account="c")
 
 
 def test_the_limit_of_a_project_has_no_key() -> None:
