@@ -18,7 +18,7 @@ from argus_celery.store.stealing import Sent
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
 
-LOOKED_AT = 100
+LOOKED_AT = 1000
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,11 @@ class Station(bootsteps.StartStopStep):
 
     def terminate(self, worker: Any) -> None:
         self.stop(worker)
-        if threading.current_thread() is not threading.main_thread():
+        if threading.current_thread() is threading.main_thread():
+            return
+        if not any(request.app is worker.app for request in tuple(state.reserved_requests)):
+            self.leave()  # nothing runs, and nothing will
+        else:
             threading.Thread(target=self._leave_embedded, name="argus-leave", daemon=True).start()
 
     def _leave_embedded(self) -> None:
