@@ -72,8 +72,8 @@ TOP = """\
 An enqueued task has exactly one outcome, whoever dies. It **runs** at least once, and again from its first step that
 was not done; whatever it writes through the fence ([transactions](transactions.md), [steps](steps.md),
 [effects](effects.md)) is there **once**. Not guaranteed: that a body's other effects happen once (give the other
-system `current.key` or `current.token`), anything if the store loses what it has committed, and that a stalled worker
-stops at once; it only cannot write.
+system `current.task_id` or `current.token`), anything if the store loses what it has committed, and that a stalled
+worker stops at once; it only cannot write.
 
 Each line is a test that kills, stops or flushes real processes and servers, on Redis, RabbitMQ and `argus://`, with
 SQLite, PostgreSQL and MariaDB, early and late ack, and in every pool, wherever that makes sense: `./dev faults`.
