@@ -105,5 +105,9 @@ class TaskDead(ArgusError, WorkerLostError):
     """The task lost its worker too often and is kept as a dead letter."""
 
 
+class TaskAbandoned(ArgusError):
+    """The task never ran: what it was to come after has failed."""
+
+
 NOT_FOR_RETRY = (TaskPredicate, SoftTimeLimitExceeded, BadStep, PayloadTooLarge, NoClaim)
 """What a step lets pass, however many retries it has: the run is to end, or would fail the same way again."""

@@ -18,7 +18,7 @@ from celery.result import result_from_tuple
 from kombu.compression import decompress
 from kombu.serialization import loads, prepare_accept_content
 
-from argus_celery.errors import ProjectClosed, StoreUnavailable, TaskDead
+from argus_celery.errors import ProjectClosed, StoreUnavailable, TaskAbandoned, TaskDead
 from argus_celery.flow import deliver
 from argus_celery.flow.deliver import Undelivered
 from argus_celery.hooks.chords import is_repeated
@@ -88,7 +88,8 @@ class _Payment:
         if debt.state is TaskState.SUCCEEDED:
             backend.mark_as_done(debt.task_id, left.get("result"), self.request, self.keep)
         elif debt.state is TaskState.FAILED:
-            error = left.get("result") or Exception(debt.error)
+            unknown = TaskAbandoned if debt.abandoned else Exception
+            error = left.get("result") or unknown(debt.error)
             backend.mark_as_failure(debt.task_id, error, left.get("traceback"), self.request, self.keep, False)
         else:
             backend.mark_as_revoked(debt.task_id, debt.error or "", self.request, self.keep)

@@ -9,7 +9,7 @@ from typing import Any
 from celery import states
 from celery.exceptions import TaskRevokedError
 
-from argus_celery.errors import TaskDead
+from argus_celery.errors import TaskAbandoned, TaskDead
 from argus_celery.records import TaskState
 from argus_celery.store.results import FORGOTTEN, ResultRow
 
@@ -75,5 +75,5 @@ def _error(row: ResultRow) -> Exception | None:
     if row.state in (TaskState.CANCELLED, TaskState.EXPIRED):
         return TaskRevokedError(row.error)
     if row.state is TaskState.FAILED:
-        return Exception(row.error)
+        return TaskAbandoned(row.error) if row.abandoned else Exception(row.error)
     return None

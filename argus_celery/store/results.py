@@ -35,6 +35,8 @@ class ResultRow:
     error: str | None
     name: str
     finished_at: int | None
+    abandoned: bool
+    """It never ran, for what leads to it had failed."""
 
 
 def read(store: Store, ids: Collection[str]) -> dict[str, ResultRow]:
@@ -63,7 +65,18 @@ def _rows(store: Store, ids: Collection[str], where: sa.ColumnElement[bool]) -> 
 
 def _of_tasks() -> sa.Select[Any]:
     t = tasks.c
-    columns = (t.id, task_state, t.retries, t.result, t.meta, t.error, t.name, t.finished_at, leases.c.token)
+    columns = (
+        t.id,
+        task_state,
+        t.retries,
+        t.result,
+        t.meta,
+        t.error,
+        t.name,
+        t.finished_at,
+        t.abandoned,
+        leases.c.token,
+    )
     source = tasks.outerjoin(leases, leases.c.task_id == t.id)
     return sa.select(*columns, sa.literal(1).label("is_task")).select_from(source)
 
@@ -72,7 +85,7 @@ def _of_revoked(ids: Sequence[str]) -> sa.Select[Any]:
     """Ids that are revoked though no task has come for them yet."""
     c, no_bytes, no_number = revoked.c, sa.cast(sa.null(), sa.LargeBinary), sa.cast(sa.null(), sa.BigInteger)
     state, name = sa.literal(TaskState.CANCELLED), sa.literal("")
-    columns = (c.value, state, sa.literal(0), no_bytes, no_bytes, c.reason, name, no_number, no_number)
+    columns = (c.value, state, sa.literal(0), no_bytes, no_bytes, c.reason, name, no_number, sa.literal(0), no_number)
     return sa.select(*columns, sa.literal(0)).where(c.kind == "", c.value.in_(ids))
 
 
@@ -86,6 +99,7 @@ def _row(row: Any) -> ResultRow:
         error=row.error,
         name=row.name,
         finished_at=row.finished_at,
+        abandoned=bool(row.abandoned),
     )
 
 

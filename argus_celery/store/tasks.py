@@ -99,6 +99,7 @@ class Debt:
     state: TaskState
     result: bytes | None
     error: str | None
+    abandoned: bool
     message: Message
 
 
@@ -395,7 +396,7 @@ def debts(store: Store, connection: Connection, limit: int, grace_ms: int = 0) -
     without_a_run = (TaskState.DEAD, TaskState.CANCELLED, TaskState.EXPIRED)
     nobody_else = sa.or_(c.outcome.in_(without_a_run), c.abandoned > 0)
     due = (c.undelivered > 0, sa.or_(nobody_else, c.finished_at <= store.now - grace_ms))
-    columns = (c.id, c.fence, c.name, c.project_id, c.outcome, c.result, c.error, c.message, c.body)
+    columns = (c.id, c.fence, c.name, c.project_id, c.outcome, c.result, c.error, c.abandoned, c.message, c.body)
     rows = connection.execute(sa.select(*columns).where(*due).order_by(c.undelivered, c.id).limit(limit))
     return [
         Debt(
@@ -406,6 +407,7 @@ def debts(store: Store, connection: Connection, limit: int, grace_ms: int = 0) -
             state=TaskState(r.outcome),
             result=None if r.result is None else bytes(r.result),
             error=r.error,
+            abandoned=bool(r.abandoned),
             message=unseal(r.message, r.body),
         )
         for r in rows

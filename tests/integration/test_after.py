@@ -9,7 +9,7 @@ from celery import chain, chord, group
 from celery.exceptions import ChordError, TaskRevokedError
 
 from argus_celery import current, durable
-from argus_celery.errors import BadTask
+from argus_celery.errors import BadTask, TaskAbandoned
 from argus_celery.records import TaskState
 from argus_celery.store import reports
 from tests.integration.embedded import Shop, shop
@@ -86,6 +86,7 @@ def test_a_signature_that_names_results_is_copied_by_celery_though_its_app_is_no
     assert bench.log.index((4,)) > max(bench.log.index((number,)) for number in (1, 2, 3))
 
 
+@pytest.mark.parametrize("bench", ["argus", "redis"], indirect=True)
 def test_a_failure_abandons_or_is_told_to_who_runs_all_the_same(bench: Shop) -> None:
     project, total, add = bench.argus.project("import"), task(bench, "total"), task(bench, "add")
     failing, revoked = project.enqueue(task(bench, "fail").s()), project.enqueue(add.s(1))
@@ -97,7 +98,7 @@ def test_a_failure_abandons_or_is_told_to_who_runs_all_the_same(bench: Shop) -> 
     with bench.worker():
         assert regardless.get(timeout=20) == [KeyError.__name__, TaskRevokedError.__name__]
         bench.drained()
-        with pytest.raises(Exception, match=f"it comes after {failing.id}, which ended failed"):
+        with pytest.raises(TaskAbandoned, match=f"it comes after {failing.id}, which ended failed"):
             abandoned.get(timeout=20)
         assert isinstance(told.get(timeout=20, propagate=False), ChordError)
     assert bench.task(silent.id).state is TaskState.FAILED
