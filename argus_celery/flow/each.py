@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
-from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from argus_celery.config import fault_of_count
 from argus_celery.errors import BadStep
 from argus_celery.flow import canonical, naming, scope
-from argus_celery.flow.given import given
+from argus_celery.flow.given import Given
 from argus_celery.flow.off_loop import off_loop
 from argus_celery.flow.scope import Call, Scope
 from argus_celery.flow.step import Steps
@@ -20,6 +19,7 @@ T = TypeVar("T")
 
 _LOOP = ("argus_celery", "current.each", 0)
 """In place of the function of a step."""
+_CONTAINERS = (list, tuple, set, frozenset, dict, str, range)
 
 
 class Each(Generic[T]):
@@ -58,7 +58,9 @@ class Each(Generic[T]):
             )
         if self._steps is None:
             return source
-        what = partial(given, None, [self._iterable], {})
+        # The items are known by their values; of what gives them only a container tells which they are.
+        told = type(self._iterable) in _CONTAINERS
+        what = Given(None, [self._iterable], {}) if told else None
         return Items(self._steps, source, self._name, self._batch, self._key, what)
 
 
@@ -77,7 +79,7 @@ class Items(Generic[T]):
         name: str,
         batch: int,
         key: Callable[[T], Any] | None,
-        what: Callable[[], Any],
+        what: Given | None,
     ) -> None:
         self._steps, self._source, self._batch, self._key = steps, source, batch, key
         self._item: Scope | None = None

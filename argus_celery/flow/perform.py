@@ -10,7 +10,7 @@ from typing import Any
 from argus_celery.errors import BadStep
 from argus_celery.flow import naming, scope, trying
 from argus_celery.flow.awaited import Awaited
-from argus_celery.flow.given import given
+from argus_celery.flow.given import Given
 from argus_celery.flow.off_loop import off_loop
 from argus_celery.flow.scope import Call, Scope
 from argus_celery.flow.step import Steps
@@ -58,7 +58,7 @@ class _Call:
         self.function, self.args, self.kwargs = function, args, kwargs
         self.around = steps.names.here
         self.scope = self.around.within()
-        what = None if named else partial(given, function, args, kwargs)
+        what = None if named else Given(function, args, kwargs)
         self.path = steps.names.take(name, Call(self.scope.path, scope.identity(function), what), self.scope)
         self.name = naming.row(self.path)
         self.trying = Trying(steps.rt, steps.claim, steps.lost, self.name, options)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from argus_celery.errors import BadStep
 from argus_celery.flow import naming
-from argus_celery.flow.given import are_alike
+from argus_celery.flow.given import Given
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
@@ -35,8 +35,8 @@ class Call:
     place: str
     """The path of the scope in which it is called."""
     function: Function
-    given: Callable[[], Any] | None = None
-    """What tells it from a call for another thing (``flow.given``); None if its name does."""
+    given: Given | None = None
+    """What tells it from a call for another thing; None if its name does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Child:
 
     call: Any
     occurrence: int
-    given: Any
+    given: Given
 
 
 @dataclass(eq=False)
@@ -59,7 +59,7 @@ class Scope:
     connection: Connection | None = None
     """That of the transaction around here: what is recorded here commits with it."""
     taken: dict[str, Call | None] = field(default_factory=dict)
-    """What was named in here; None is an item of a loop."""
+    """What was named in here; None is what is never asked for again but from its beginning."""
     failed: dict[str, str] = field(default_factory=dict)
     """Base → place of the calls in here that have failed."""
     recorded: dict[str, bytes | None] = field(default_factory=dict)
@@ -82,13 +82,13 @@ class Scope:
         """The same without the items of loops."""
         return self if self.around is None else self.around.base
 
-    def occurrence(self, call: Any, what: Callable[[], Any]) -> int:
+    def occurrence(self, call: Any, what: Callable[[], Given]) -> int:
         """How many calls like this were made in here with this one; ``what`` tells it from one that was rolled back."""
         if not self.undone and self.transaction is not self:
             self.calls[call] += 1
             return self.calls[call]
         given = what()
-        child = next((one for one in self.undone if one.call == call and are_alike(one.given, given)), None)
+        child = next((one for one in self.undone if one.call == call and one.given.is_repeated_by(given)), None)
         if child is None:
             self.calls[call] += 1
             child = Child(call, self.calls[call], given)
@@ -110,7 +110,7 @@ class Scope:
         """That of an item: with all that is around it, it is given back; what is in the body itself is never."""
         if self is self.names.root:
             return Scope(self.names, path)
-        return replace(self, path=path, calls=Counter())
+        return replace(self, path=path, calls=Counter(), undone=[])
 
 
 _here: ContextVar[Scope | None] = ContextVar("argus_scope", default=None)
@@ -124,8 +124,8 @@ class Names:
         self._taken: dict[str, tuple[str, Function]] = {}
         """Path → the same without its number, and the function it was taken for."""
         self._next: dict[str, int] = {}
-        self._failed: dict[str, list[tuple[str, Any]]] = {}
-        """Base → path of each call that has failed, and what it was given."""
+        self._failed: dict[str, list[tuple[str, Call]]] = {}
+        """Base → path of each call that has failed, and the call."""
         self.refused: str | None = None
         """Why a call was: the body is not to end well, though it may have gone on."""
         self._lock = Lock()
@@ -152,10 +152,12 @@ class Names:
         return path
 
     def _check_function(self, base: str, function: Function) -> None:
-        before = self._taken.get(base)
-        if before is not None and before[1] != function:
+        before = self._taken[base][1] if base in self._taken else None
+        if before is None and self._failed.get(base):
+            before = self._failed[base][0][1].function
+        if before is not None and before != function:
             raise BadStep(
-                f"the step {base!r} has called {told(before[1])} in this run, and now {told(function)}:"
+                f"the step {base!r} has called {told(before)} in this run, and now {told(function)}:"
                 " give each its own name"
             )
 
@@ -164,14 +166,13 @@ class Names:
         failed = self._failed.get(base)
         if not failed:
             return None
-        now = call.given() if call.given is not None else None
         for at, (path, before) in enumerate(failed):
-            if are_alike(before, now):
+            if call.given is None or (before.given is not None and before.given.is_repeated_by(call.given)):
                 del failed[at]
                 return path
         self.refused = (
             f"the step {base!r} was called and not done, and is called now with other arguments: is it another try, or"
-            ' for another thing? A later run could not tell: let its name say that, as by f"fetch {url}" or key='
+            ' for another thing? A later run could not tell: let its name say that, as by f"fetch {url}" or @step(key=)'
         )
         raise BadStep(self.refused)
 
@@ -188,7 +189,9 @@ class Names:
             for path, call in scope.taken.items():
                 base, _ = self._taken.pop(path, (path, None))
                 if call is not None and call.place == around.path:
-                    self._failed.setdefault(base, []).append((path, call.given() if call.given is not None else None))
+                    if call.given is not None:
+                        call.given.failed()
+                    self._failed.setdefault(base, []).append((path, call))
                     around.failed[base] = call.place
                 else:
                     self._forget(base)
@@ -207,7 +210,8 @@ class Names:
         """What was named in here is given back together with what is around it; the body itself never is."""
         if around is not self.root:
             with self._lock:
-                around.taken |= scope.taken
+                for path, call in scope.taken.items():
+                    around.taken[path] = call if call is not None and call.place == around.path else None
                 around.failed |= scope.failed
             around.recorded |= scope.recorded
 

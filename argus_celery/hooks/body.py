@@ -53,6 +53,8 @@ def surrounded(fun: Callable[..., Any]) -> Callable[..., Any]:
         except BaseException as error:
             end = out_of_group(error)
             if execution.waits.reached is None or _stands_above(end):
+                if isinstance(end, Ignore) and not execution.handed_on:
+                    _check_refused(execution)
                 if end is error:
                     raise
                 raise end from error
@@ -83,10 +85,14 @@ def _warn(execution: Execution, error: BaseException) -> None:
         logger.warning("argus: task %s waits, %s; this does not count: %r", execution.claim.task_id, _LET, error)
 
 
-def _check_steps(execution: Execution) -> None:
+def _check_refused(execution: Execution) -> None:
     """The body is over; it may have caught what its steps have raised."""
     if execution.steps.names.refused is not None:
         raise BadStep(f"task {execution.claim.task_id}: {execution.steps.names.refused}")
+
+
+def _check_steps(execution: Execution) -> None:
+    _check_refused(execution)
     calls = list(execution.steps.unawaited.values())
     if calls:
         raise BadStep(

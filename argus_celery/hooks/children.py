@@ -20,7 +20,7 @@ from uuid import UUID, uuid5
 from celery import Celery, canvas
 from kombu.utils.uuid import uuid as random_id
 
-from argus_celery.flow.given import given
+from argus_celery.flow.given import Given
 from argus_celery.hooks.durable import is_durable_name
 from argus_celery.hooks.mapped import called_name
 from argus_celery.hooks.outbox import Execution, execution_here
@@ -65,7 +65,7 @@ def _naming(app: Celery, send: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         execution = _body_here()
         if task_id is None and execution is not None and is_durable_name(app, name):
-            what = partial(given, None, args or (), kwargs or {})
+            what = partial(Given, None, args or (), kwargs or {})
             task_id = str(_derived(execution, [(name, options.get("argus_key"))], what))
         return send(name, args, kwargs, countdown, eta, task_id, *rest, **options)
 
@@ -104,7 +104,7 @@ def _ids_for(signature: Any, args: tuple[Any, ...], options: Mapping[str, Any]) 
     calls = list(_calls(execution.argus.app, signature))
     if not any(is_durable_name(execution.argus.app, name) for name in {name for name, _ in calls}):
         return None
-    whole = _derived(execution, calls, lambda: given(None, list(_contents(signature)), {}))
+    whole = _derived(execution, calls, lambda: Given(None, list(_contents(signature)), {}))
     if not signature.get("subtask_type"):
         return iter([str(whole)])
     return _numbered(whole)
@@ -153,7 +153,7 @@ def _contents(signature: Any) -> Iterator[Any]:
                 yield name, one
 
 
-def _derived(execution: Execution, calls: list[Call], what: Callable[[], Any]) -> UUID:
+def _derived(execution: Execution, calls: list[Call], what: Callable[[], Given]) -> UUID:
     call, here = uuid5(_NAMESPACE, repr(calls)), execution.steps.names.here
     with _lock:
         occurrence = here.occurrence(call, what)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from io import StringIO
 from typing import Any
 from uuid import UUID
 
 import pytest
+import sqlalchemy as sa
+from sqlalchemy import orm
 
 from argus_celery import current, step
 from argus_celery.errors import BadStep
@@ -176,6 +180,11 @@ def test_of_steps_at_once_each_repeat_finds_its_own(bench: FlowBench, log: Log) 
 class Order:
     """Compared as an object, as those of an ORM are."""
 
+    def __init__(self, number: int = 1) -> None:
+        self.number = number
+
+    def ship(self) -> None: ...
+
 
 def _opened() -> Any:
     return sqlite3.connect(":memory:")
@@ -189,22 +198,46 @@ def _with_default(what: Any) -> Callable[[], Any]:
     return lambda what=what: what
 
 
-_order = Order()
+_engine, _elsewhere = sa.create_engine("sqlite://"), sa.create_engine("sqlite://")
+_order, _many = Order(), list(range(1000))
 _grown: list[int] = []
+_taken = [1, 2]
+_holding: list[Any] = [1]
+_holding.append(_holding)
 
 
 @pytest.mark.parametrize(
     ("before", "again"),
     [
-        ((1, "a", None, b"x", 2.5, UUID(int=5)), (1, "a", None, b"x", 2.5, UUID(int=5))),
-        (([1, {"a": (2, {3})}],), ([1, {"a": (2, {3})}],)),
-        ((_opened(), "a"), (_opened(), "a")),
-        ((_order,), (_order,)),
-        ((_with_closure("a"), _with_default("a")), (_with_closure("a"), _with_default("a"))),
-        ((partial(print, "a"),), (partial(print, "a"),)),
-        ((_with_closure(_grown),), (_with_closure(_grown),)),
+        (lambda: (1, "a", None, b"x", 2.5, UUID(int=5)), lambda: (1, "a", None, b"x", 2.5, UUID(int=5))),
+        (lambda: ([1, {"a": (2, {3})}],), lambda: ([1, {"a": (2, {3})}],)),
+        (lambda: (_opened(), "a"), lambda: (_opened(), "a")),
+        (lambda: (_engine.connect(),), lambda: (_engine.connect(),)),
+        (lambda: (orm.Session(_engine),), lambda: (orm.Session(_engine),)),
+        (lambda: (_order,), lambda: (_order,)),
+        (lambda: (_with_closure("a"), _with_default("a")), lambda: (_with_closure("a"), _with_default("a"))),
+        (lambda: (partial(print, "a"),), lambda: (partial(print, "a"),)),
+        (lambda: (_with_closure(_grown),), lambda: (_with_closure(_grown),)),
+        (lambda: (_taken,), lambda: (_taken,)),
+        (lambda: ([1, 2],), lambda: ([1, 2],)),
+        (lambda: (_many,), lambda: (list(_many),)),
+        (lambda: (_holding,), lambda: (_holding,)),
     ],
-    ids=["values", "containers", "connections", "the same object", "closures", "partials", "a list in a closure"],
+    ids=[
+        "values",
+        "containers",
+        "connections beside a value",
+        "connections of one engine",
+        "sessions of one engine",
+        "the same object",
+        "closures",
+        "partials",
+        "a list in a closure that has grown",
+        "a list that the step has changed",
+        "a list that the step has changed, made anew",
+        "a long list",
+        "a list that holds itself",
+    ],
 )
 def test_a_repeat_is_given_the_same(bench: FlowBench, before: Any, again: Any) -> None:
     done = []
@@ -213,22 +246,25 @@ def test_a_repeat_is_given_the_same(bench: FlowBench, before: Any, again: Any) -
         done.append(args)
         if len(done) == 1:
             _grown.append(1)
+            if args[0] == [1, 2]:
+                args[0].pop()
             raise ZeroDivisionError
         return len(done)
 
     begin(bench, bench.running())
     with pytest.raises(ZeroDivisionError):
-        current.step("work", work, *before)
-    assert current.step("work", work, *again) == 2
+        current.step("work", work, *before())
+    assert current.step("work", work, *again()) == 2
     assert names(bench) == ["work"]
 
 
-def _changed(items: list[int]) -> list[int]:
+def _changed(items: Any) -> Any:
     items.append(3)
     return items
 
 
-_batch = [1, 2]
+_batch, _line = [1, 2], deque([1, 2])
+_long = list(range(1000))
 
 
 @pytest.mark.parametrize(
@@ -238,13 +274,41 @@ _batch = [1, 2]
         (lambda: (1,), lambda: (1, 2)),
         (lambda: ([1, {"a": 2}],), lambda: ([1, {"a": 3}],)),
         (lambda: (_opened(), "a"), lambda: (_opened(), "b")),
+        (lambda: (_opened(),), lambda: (_opened(),)),
+        (lambda: (_engine.connect(),), lambda: (_elsewhere.connect(),)),
+        (lambda: (orm.Session(_engine),), lambda: (orm.Session(_elsewhere),)),
+        (lambda: (StringIO("a"), "x"), lambda: (StringIO("b"), "x")),
+        (lambda: (iter("a"),), lambda: (iter("b"),)),
+        (lambda: (n for n in "a"), lambda: (n for n in "b")),
         (lambda: (Order(),), lambda: (Order(),)),
+        (lambda: (Order(1).ship,), lambda: (Order(2).ship,)),
         (lambda: (_with_closure("a"),), lambda: (_with_closure("b"),)),
         (lambda: (_with_default("a"),), lambda: (_with_default("b"),)),
         (lambda: (partial(print, "a"),), lambda: (partial(print, "b"),)),
         (lambda: (_batch,), lambda: (_changed(_batch),)),
+        (lambda: (_line,), lambda: (_changed(_line),)),
+        (lambda: (_long,), lambda: (_changed(_long),)),
     ],
-    ids=["kinds", "more", "containers", "beside", "objects", "closures", "defaults", "partials", "a list that changed"],
+    ids=[
+        "kinds",
+        "more",
+        "containers",
+        "beside",
+        "connections alone",
+        "connections of two engines",
+        "sessions of two engines",
+        "files",
+        "iterators",
+        "generators",
+        "objects",
+        "methods",
+        "closures",
+        "defaults",
+        "partials",
+        "a list that changed",
+        "a deque that changed",
+        "a long list that changed",
+    ],
 )
 def test_another_thing_is_given_other_things(bench: FlowBench, before: Any, other: Any) -> None:
     def work(*args: Any) -> None:
@@ -255,6 +319,80 @@ def test_another_thing_is_given_other_things(bench: FlowBench, before: Any, othe
         current.step("work", work, *before())
     with pytest.raises(BadStep, match="called now with other arguments"):
         current.step("work", work, *other())
+
+
+def test_what_is_repeated_in_a_transaction_may_have_been_changed_behind_its_steps(bench: FlowBench, log: Log) -> None:
+    begin(bench, bench.running())
+    for fails in (True, False):
+        batch: list[str] = []
+        with suppress(ZeroDivisionError), current.transaction():
+            for row in "abcd":
+                batch.append(row)
+                if len(batch) == 2:
+                    current.step("insert", lambda rows: log.do("".join(rows)), batch)
+                    batch.clear()
+            for url in "xy":
+                current.step("fetch", lambda: log.do(url))  # noqa: B023
+            if fails:
+                raise ZeroDivisionError
+    assert log == ["ab", "cd", "x", "y"] * 2
+    assert names(bench) == ["fetch", "fetch#2", "insert", "insert#2"]
+
+
+def test_a_loop_over_what_shows_nothing_of_itself_is_repeated_in_a_transaction(bench: FlowBench, log: Log) -> None:
+    begin(bench, bench.running())
+    for fails in (True, False):
+        with suppress(ZeroDivisionError), current.transaction():
+            for _, item in current.each(enumerate("ab")):
+                log.do(item)
+            if fails:
+                raise ZeroDivisionError
+    assert log == ["a", "b", "a", "b"]
+
+
+def test_an_argument_that_another_thread_is_changing_hides_no_error(bench: FlowBench) -> None:
+    class Changing(dict[str, int]):
+        def items(self) -> Any:
+            raise RuntimeError("dictionary changed size during iteration")
+
+    def work(stats: Any) -> None:
+        raise OSError("down")
+
+    begin(bench, bench.running())
+    with pytest.raises(OSError, match="down"):
+        current.step("work", work, Changing(a=1))
+    assert names(bench) == []
+
+
+def test_another_function_is_refused_under_the_name_of_a_call_that_failed(bench: FlowBench, log: Log) -> None:
+    @step(name="pay", key="args.x")
+    def first(x: str) -> Any:
+        raise ZeroDivisionError
+
+    @step(name="pay", key="args.x")
+    def second(x: str) -> Any:
+        return log.do(x)
+
+    begin(bench, bench.running())
+    with pytest.raises(ZeroDivisionError):
+        first("a")
+    with pytest.raises(BadStep, match=r"first.*second"):
+        second("a")
+    assert log == []
+
+
+def test_what_many_places_share_is_looked_at_once(bench: FlowBench) -> None:
+    shared: Any = ["x"]
+    for _ in range(8):
+        shared = [shared] * 10  # each place by itself would take longer than a test may
+
+    def work(what: Any) -> None:
+        raise ZeroDivisionError
+
+    begin(bench, bench.running())
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            current.step("work", work, shared)
 
 
 def test_a_lambda_in_a_loop_is_known_by_what_it_refers_to(bench: FlowBench, log: Log) -> None:

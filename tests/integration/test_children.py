@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from celery import chain, chord, group
+from celery.exceptions import Ignore
 
 from argus_celery import current, durable, signals
 from argus_celery.errors import BadStep
@@ -341,13 +342,35 @@ def test_a_child_of_a_step_that_failed_never_stands_for_that_of_another(bench: S
     assert sorted(bench.log) == [("add", n, 0) for n in (1, 2, 3)]
 
 
-def test_a_body_that_passes_over_a_failed_step_to_another_thing_fails_though_it_catches_all(bench: Shop) -> None:
+def test_children_of_the_items_of_a_loop_are_told_apart_behind_a_rollback(bench: Shop) -> None:
+    def calls(_run: int) -> list[str]:
+        ids = []
+        with current.transaction():
+            for item in current.each("ab"):
+                if item == "a":
+                    with suppress(ZeroDivisionError), current.transaction():
+                        _add(bench).delay(1, 0)
+                        raise ZeroDivisionError
+                else:
+                    ids += [_add(bench).delay(1, 0).id for _ in range(2)]
+        return ids
+
+    assert len(set(_parent(bench, calls, runs=1)[0])) == 2
+    assert bench.log == [("add", 1, 0)] * 2
+
+
+@pytest.mark.parametrize("end", ["returns", "ignores"])
+def test_a_body_that_passes_over_a_failed_step_to_another_thing_fails_though_it_catches_all(
+    bench: Shop, end: str
+) -> None:
     @durable
     @bench.app.task(shared=False, name="shop.passes")
     def passes() -> None:
         for number in range(2):
             with suppress(Exception):
                 current.step("divide", lambda number: 1 / number, number)
+        if end == "ignores":
+            raise Ignore
 
     with bench.worker():
         result = passes.delay()
