@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 
+import psycopg  # noqa: F401 (pytester forgets what is imported under it, and a driver must not come twice)
 import pytest
 from celery import Celery
 from sqlalchemy import create_engine, text

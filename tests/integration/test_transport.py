@@ -233,7 +233,7 @@ def test_plain_celery_works_whole(url: str, app: Celery, tmp_path: Path) -> None
         assert tasks["add"].apply_async((1, 2), countdown=1).get(timeout=20) == 3
         assert chord([tasks["add"].s(n, n) for n in range(5)])(tasks["total"].s()).get(timeout=30) == 20
         assert set(app.control.inspect(timeout=3).ping() or ()) == {"w0@test", "w1@test"}
-        revoked = tasks["add"].apply_async((1, 2), countdown=2)
+        revoked = tasks["add"].apply_async((1, 2), countdown=6)
         revoked.revoke()
         with pytest.raises(TaskRevokedError):
             revoked.get(timeout=20)
