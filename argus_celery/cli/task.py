@@ -12,6 +12,7 @@ from argus_celery.cli.common import echo_json, facts, instant, span, table, wait
 from argus_celery.cli.exits import Exit
 from argus_celery.cli.tables import printable
 from argus_celery.cli.whys import ids_of, last_line, told_limit
+from argus_celery.config import counted
 from argus_celery.errors import TaskNotFound
 from argus_celery.records import QUEUE, AttemptInfo, Message, StepInfo, TaskState
 from argus_celery.store import details
@@ -79,7 +80,7 @@ def _print_steps(task: TaskDetails) -> None:
 
 
 def _size(step: StepInfo) -> str | None:
-    return None if step.size is None else f"{step.size:,} bytes"
+    return None if step.size is None else counted(step.size, "byte")
 
 
 def _why(task: TaskDetails) -> Iterator[str]:
@@ -116,9 +117,11 @@ def _when(state: TaskState, lease: LeaseInfo, now: int) -> str:
         return "replaced, and goes on when its successor's message has come"
     if state is TaskState.WAITING:
         return f"due in {span(left)}" if left > 0 else f"due for {span(left)}"
-    what = "lease" if state is TaskState.RUNNING else "dispatch"
-    again = f" ({lease.dispatches} in a row)" if lease.dispatches > 1 else ""
-    return f"its {what}{again} lapses in {span(left)}" if left > 0 else f"its {what}{again} lapsed {span(left)} ago"
+    if state is TaskState.RUNNING:
+        return f"its lease lapses in {span(left)}" if left > 0 else f"its lease lapsed {span(left)} ago"
+    sent = f"sent {lease.dispatches} times" if lease.dispatches > 1 else "sent"
+    again = f"again in {span(left)}, sooner if a worker has nothing to do" if left > 0 else "again now"
+    return f"{sent}, and not begun: in the broker, or fetched by a busy or dead worker; {again}"
 
 
 def _parents(task: TaskDetails, most: int = 20) -> str:
@@ -139,7 +142,7 @@ def _message(message: Message | None) -> list[tuple[str, Any]]:
         ("kwargs", headers.get("kwargsrepr") if headers.get("kwargsrepr") != "{}" else None),
         ("queue", message.queue),
         ("sent to", sent_to if sent_to != f"the default exchange / {message.queue}" else None),
-        ("message", f"{len(message.body):,} bytes of {message.content_type}"),
+        ("message", f"{counted(len(message.body), 'byte')} of {message.content_type}"),
         ("eta", headers.get("eta")),
     ]
 

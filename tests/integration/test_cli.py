@@ -98,7 +98,7 @@ def test_tasks_are_listed_and_filtered(argus: Commands) -> None:
 def test_a_task_is_shown_with_its_message_its_attempts_and_why_it_waits(argus: Commands) -> None:
     first, second, third = argus.ids  # type: ignore[attr-defined]
     shown = argus("task", first).stdout
-    assert "queued, its dispatch lapses in" in shown and "(1,)" in shown and "order-1" in shown
+    assert "queued, sent, and not begun" in shown and "(1,)" in shown and "order-1" in shown
     claimed = argus.claimed(first)
     assert "running, by w1" in argus("task", first).stdout
     argus.ended(second, TaskState.FAILED, "ValueError: broke")
