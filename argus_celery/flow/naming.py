@@ -59,4 +59,8 @@ def _quoted(given: str) -> str:
         raise BadStep(f"the name of a step {fault}")
     if not _MORE_THAN_A_NAME.search(given):
         return given
+    return in_quotes(given)
+
+
+def in_quotes(given: str) -> str:
     return '"' + given.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -9,7 +9,7 @@ from typing import Any
 
 from argus_celery.errors import BadOption, SettingError
 from argus_celery.flow.checks import check_name
-from argus_celery.flow.naming import row
+from argus_celery.flow.naming import in_quotes, row
 from argus_celery.hooks.keyed import Key, check_key, value_of
 from argus_celery.records import Bound
 from argus_celery.store.names import fault_of
@@ -100,7 +100,7 @@ def _quoted(given: str) -> str:
     """The first sign of equality that is not in quotes stands before the value of the key."""
     if "=" not in given and not given.startswith('"'):
         return given
-    return '"' + given.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return in_quotes(given)
 
 
 def of_project(name: str, limit: Any) -> Any:
